@@ -34,7 +34,8 @@ from millpond.model.policy_trials import UNCHANGED
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.server.jobs.adaptation import policy_replay
-from millpond.server.jobs.adaptation.policy_adaptation import FILE, NightRecord, PolicyAdapter
+from millpond.server.jobs.adaptation.night_record import FILE, NightRecord
+from millpond.server.jobs.adaptation.policy_adaptation import PolicyAdapter
 from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
 from millpond.simulation.adaptation import window_figures
 from millpond.simulation.clusters import capacity_milli, uniform_cluster

@@ -1,4 +1,4 @@
-"""Text, JSON and YAML of what others wrote, for a terminal or a page: what one cannot see stands there as its number.
+"""JSON and YAML of what others wrote, for a terminal or a page: what one cannot see stands there as its number.
 
 A job file can hold characters that move the cursor or turn the direction of writing, so that a line reads otherwise
 than it is (Unicode Technical Report 36, section 2.10.3). Both forms have an escape for them; who reads the answer with
@@ -50,17 +50,3 @@ def _escaped(letter: str) -> str:
         return letter
     units = letter.encode("utf-16-be")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
-
-
-def flow_text(value: Any) -> str:
-    """``{gpus: 12, memory: 64GiB}``, ``[a, b]``, ``true``; a dash for none.
-
-    Texts stand without quotes: it is for reading, not for being read back.
-    """
-    if value is None:
-        return "-"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name}: {flow_text(part)}" for name, part in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(flow_text, value)) + "]"
-    return str(value).lower() if isinstance(value, bool) else str(value)

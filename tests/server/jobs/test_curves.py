@@ -19,9 +19,9 @@ from millpond.model.errors import InvalidInputError
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir
 from millpond.node.task.workspace import OUTPUT
 from millpond.server.jobs.curves import reports, service
+from millpond.server.jobs.curves.curve import KEPT, Curve, CurvePoints, thinned
 from millpond.server.jobs.curves.event_files import LARGEST_READ, EventFile, masked_crc32c, scalars_of
-from millpond.server.jobs.curves.reports import GrowingFile
-from millpond.server.jobs.curves.run_curves import KEPT, Curve, CurvePoints, thinned
+from millpond.server.jobs.curves.growing_files import GrowingFile
 from millpond.server.jobs.curves.service import Curves, CurvesRequest
 from millpond.server.store.jobs import Owners
 from millpond.server.views.visibility import EVERYBODY, Reader

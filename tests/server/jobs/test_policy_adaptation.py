@@ -22,7 +22,8 @@ from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.node.task.records import TaskId
 from millpond.scheduling.settings import Settings
 from millpond.server.jobs.adaptation import policy_replay
-from millpond.server.jobs.adaptation.policy_adaptation import FILE, Night, NightRecord, PolicyAdapter
+from millpond.server.jobs.adaptation.night_record import FILE, Night, NightRecord
+from millpond.server.jobs.adaptation.policy_adaptation import PolicyAdapter
 from millpond.server.jobs.what_if.child import ask_child
 from millpond.server.wording import local_time
 from millpond.simulation.adaptation import WindowFigures

@@ -16,7 +16,8 @@ from millpond.model.states import Outcome
 from millpond.node.task.output import Mark, Stream
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.jobs.sweeps.readings import MOST_AT_ONCE, MOST_LINES, MOST_PLACES, Point, TrialReading, _Wanted
-from millpond.server.jobs.sweeps.trials import SweepWatch, rungs_up_to, verdict
+from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
+from millpond.server.jobs.sweeps.trials import rungs_up_to, verdict
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs.files import MetricsInfo

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from millpond.server.monitoring.time_series.fairness import due_of, fairness_of, index_of
 from millpond.specs.api.pool.queues import QueueInfo
-from millpond.specs.api.reports.time_series import NamedSeries, SiblingFairness, TimeSeriesInfo
+from millpond.specs.api.reports.fairness import SiblingFairness
+from millpond.specs.api.reports.time_series import NamedSeries, TimeSeriesInfo
 
 
 def series(name: str, used: float | None, waiting: float = 0.0, guaranteed: float = 0.0) -> NamedSeries:

@@ -18,8 +18,9 @@ from api_world import Api
 from millpond.model.events import NodeJoined, NodeLost
 from millpond.model.hardware.node_power import PowerSavingRule
 from millpond.server.monitoring.time_series.load_history import NODE_DEMAND, LoadHistory
-from millpond.server.operations.node_power import NodePowerWorker, SpareNodes
+from millpond.server.operations.node_power import NodePowerWorker
 from millpond.server.operations.power_hooks import PowerHooks, send_magic_packet
+from millpond.server.operations.spare_nodes import SpareNodes
 from millpond.specs.config.power_saving import PowerHook, PowerSaving
 
 RULE = PowerSavingRule(idle_s=60.0, spare=0, least_on_s=0.0, least_off_s=0.0, boot_s=240.0, longest_boot_s=600.0)

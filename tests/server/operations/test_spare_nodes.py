@@ -10,7 +10,7 @@ from api_world import Api
 
 from millpond.model.hardware.node_power import PowerSavingRule
 from millpond.server.monitoring.time_series.load_history import NODE_DEMAND, LoadHistory
-from millpond.server.operations.node_power import SpareNodes
+from millpond.server.operations.spare_nodes import SpareNodes
 
 pytestmark = pytest.mark.usefixtures("saved_daily")
 

@@ -11,9 +11,10 @@ import pytest
 
 from millpond.engines.local.task_access import LocalTaskAccess
 from millpond.node.task.records import TaskId
-from millpond.server.serving.proxy import load_balancer
+from millpond.server.serving import probes
+from millpond.server.serving.probes import Probe
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
-from millpond.server.serving.proxy.load_balancer import Probe, Readiness
+from millpond.server.serving.proxy.load_balancer import Readiness
 from millpond.server.sessions.task_routes import TaskRoute
 from millpond.specs.job.serving import Serve
 
@@ -60,7 +61,7 @@ def test_no_more_replicas_are_asked_at_once_than_the_bound_allows(
         asked -= 1
         return True
 
-    monkeypatch.setattr(load_balancer, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(probes, "MOST_AT_ONCE", 2)
     monkeypatch.setattr(Readiness, "ask", ask)
     assert probe.ready_ones(ASKED) == PLACES
     assert most == 2

@@ -16,8 +16,8 @@ from millpond.model.errors import UnavailableError
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
 from millpond.server.serving import rollouts
+from millpond.server.serving.probes import Probe
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
-from millpond.server.serving.proxy.load_balancer import Probe
 from millpond.server.sessions.task_routes import TaskRoute
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.errors import Problem, SpecError

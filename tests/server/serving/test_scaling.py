@@ -14,19 +14,12 @@ from millpond.engines.local.task_access import LocalTaskAccess
 from millpond.forecasting.series import NoForecast
 from millpond.node.task.records import TaskId
 from millpond.server.monitoring.time_series.load_history import REPLICA_DEMAND, LoadHistory
-from millpond.server.serving.autoscaler import (
-    Autoscaler,
-    Load,
-    ReplicaForecast,
-    ReplicaForecasts,
-    ReplicaTarget,
-    desired,
-    wanted_replicas,
-)
+from millpond.server.serving.autoscaler import Autoscaler, Load, ReplicaTarget, desired, wanted_replicas
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
 from millpond.server.serving.proxy.load_balancer import Balancer
 from millpond.server.serving.proxy.request_meter import ProxyMeter
 from millpond.server.serving.replica_counts import Sizing
+from millpond.server.serving.replica_forecasts import ReplicaForecast, ReplicaForecasts
 from millpond.server.sessions.task_routes import TaskRoute
 from millpond.specs.errors import SpecError
 from millpond.specs.job.job_spec import check_job

@@ -42,8 +42,8 @@ from millpond.server.startup.local_engine import Launcher, Rules, describe
 from millpond.server.startup.options import ServerOptions
 from millpond.server.startup.process import run
 from millpond.server.state_dir import StateDir
-from millpond.server.storage.files.mounts import VolumeRules
 from millpond.server.storage.files.service import FileService
+from millpond.server.storage.files.volumes import VolumeRules
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
 from millpond.server.storage.provisioning.pod_jobs import PodJobs

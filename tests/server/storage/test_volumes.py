@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import InvalidInputError
-from millpond.server.storage.files.mounts import MountRules, VolumeRules
+from millpond.server.storage.files.mounts import MountRules
+from millpond.server.storage.files.volumes import VolumeRules
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.config.queue_documents import read_queue_rules
 from millpond.specs.errors import SpecError

@@ -15,7 +15,7 @@ from millpond.server.auth.roles import Verb
 from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue, language_for
 from millpond.server.notifications.notices import NOTICE_TEXTS
 from millpond.server.web.jobs.job_form import job_form
-from millpond.server.web.jobs.sessions_page import ready_templates
+from millpond.server.web.jobs.ready_templates import ready_templates
 from millpond.server.web.rendering import FIXED_TEXTS, PORTAL_TEXTS
 
 Texts = Callable[[], set[str]]

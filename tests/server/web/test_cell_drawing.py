@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from millpond.server.web.pool.cell_drawing import groups_of
+from millpond.specs.api.pool.cells import CellCardsInfo, CellChainInfo, CellNodeInfo
 from millpond.specs.api.pool.nodes import DeviceInfo
-from millpond.specs.api.pool.queues import CellCardsInfo, CellChainInfo, CellNodeInfo
 
 
 def chain(*nodes: CellNodeInfo, together: int = 1) -> CellChainInfo:

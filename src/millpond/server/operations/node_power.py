@@ -2,9 +2,6 @@
 
 A hook only says that something was sent. A node is on again when its engine reports that it joined, and off when its
 engine has lost it; a hook that fails leaves the node as it was, and says so.
-
-How many empty nodes stay on (``SpareNodes``) goes to the planner as part of its rule, and each step that follows is an
-event, so a replay needs no forecast.
 """
 
 from __future__ import annotations
@@ -13,24 +10,19 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from typing import Final, Protocol
 
 from sqlalchemy.exc import DBAPIError
 
-from millpond.forecasting.rises import SpareForecast, forecast_spare
-from millpond.forecasting.series import NoForecast
 from millpond.model.errors import MillpondError
 from millpond.model.events import NodePowerChanged
-from millpond.model.hardware.node_power import NodePower, NodePowerState, PowerSavingRule
+from millpond.model.hardware.node_power import NodePower, NodePowerState
 from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.scheduling.nodes.power_planner import PowerCandidate, PowerPlanner, PowerStep
-from millpond.server.monitoring.time_series.load_history import NODE_DEMAND, LoadHistory
 from millpond.server.operations.power_hooks import PowerHooks
+from millpond.server.operations.spare_nodes import SpareNodes
 from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
-from millpond.server.store.statistics.time_series import TimeSeriesStore
-from millpond.specs.api.pool.nodes import SpareInfo
 from millpond.specs.config.power_saving import PowerHook, PowerSaving
 
 log = logging.getLogger(__name__)
@@ -38,7 +30,6 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S: Final = 5.0
 MOST_AT_ONCE: Final = 16
 """Hooks that run at the same time; the others follow."""
-_FORECAST_EVERY_S: Final = 3_600.0
 
 
 class NodeSwitch(Protocol):
@@ -163,56 +154,3 @@ def _may_be_switched(node: PowerCandidate, saving: PowerSaving | None) -> bool:
 def _failure_of(done: Future[str]) -> str:
     error = done.exception()
     return done.result() if error is None else f"the hook could not be run ({error})"
-
-
-class SpareNodes:
-    """Keeps the demand for nodes, and forecasts its rises each hour; used by one thread, but for ``latest``.
-
-    Attributes:
-        latest: what holds now, by pool; replaced as a whole.
-    """
-
-    def __init__(self, store: TimeSeriesStore) -> None:
-        self.latest: tuple[SpareInfo, ...] = ()
-        self._history = LoadHistory(store, NODE_DEMAND)
-        self._found: dict[str, tuple[float, PowerSavingRule, SpareForecast | NoForecast]] = {}
-
-    def rules(
-        self, now: float, rules: Mapping[str, PowerSavingRule], demands: Mapping[str, int]
-    ) -> dict[str, PowerSavingRule]:
-        """The rules, with the spare that holds now.
-
-        Args:
-            demands: nodes in demand now, by pool.
-        """
-        self._history.note(now, {pool: demands[pool] for pool, rule in rules.items() if rule.cover is not None})
-        infos = [self._spare(now, pool, rule) for pool, rule in rules.items()]
-        self.latest = tuple(infos)
-        return {info.pool: replace(rules[info.pool], spare=info.spare) for info in infos}
-
-    def save(self, now: float) -> None:
-        """Keep the history over a restart."""
-        self._history.save(now)
-
-    def _spare(self, now: float, pool: str, rule: PowerSavingRule) -> SpareInfo:
-        if rule.cover is None:
-            return SpareInfo(pool=pool, spare=rule.spare)
-        known = self._found.get(pool)
-        if known is None or not 0.0 <= now - known[0] < _FORECAST_EVERY_S or known[1] != rule:
-            found = forecast_spare(self._history.series(pool, now), rule.boot_s, rule.cover, rule.spare)
-            known = self._found[pool] = now, rule, found
-        match known[2]:
-            case NoForecast(reason):
-                return SpareInfo(
-                    pool=pool, spare=rule.spare, cover=rule.cover, within_s=rule.boot_s, no_forecast=reason
-                )
-            case SpareForecast(nodes, coverage, skill, tested_days):
-                return SpareInfo(
-                    pool=pool,
-                    spare=nodes,
-                    cover=rule.cover,
-                    within_s=rule.boot_s,
-                    coverage=coverage,
-                    skill=skill,
-                    tested_days=tested_days,
-                )

@@ -23,8 +23,8 @@ from millpond.node.host.periodic_worker import EXPECTED, UNTIL_WOKEN, Periodic, 
 from millpond.server.runtime.inbox import Submission
 from millpond.server.runtime.loop import Loop
 from millpond.server.serving.front import ServiceFront, Split
+from millpond.server.serving.probes import Probe
 from millpond.server.serving.proxy.endpoints import TaskEndpoint, places_of
-from millpond.server.serving.proxy.load_balancer import Probe
 from millpond.server.serving.registry import Revisions
 from millpond.server.serving.replica_counts import ANSWER_WITHIN_S, Goal, Sizing
 from millpond.server.serving.revisions import GONE, HELD, TO_BE_SUBMITTED, Phase, Revision, Side, next_step

@@ -12,8 +12,9 @@ from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.serving.front import ServiceFront
+from millpond.server.serving.probes import takes_connections
 from millpond.server.serving.proxy.endpoints import TaskEndpoint, places_of
-from millpond.server.serving.proxy.load_balancer import Readiness, takes_connections
+from millpond.server.serving.proxy.load_balancer import Readiness
 from millpond.server.serving.registry import Revisions
 from millpond.server.serving.revisions import Phase, Revision
 from millpond.server.storage.job_files import JobFiles

@@ -14,13 +14,14 @@ from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.api.service import Service
 from millpond.server.jobs import task_inputs
-from millpond.server.jobs.adaptation.policy_adaptation import FILE, NightRecord, PolicyAdapter
+from millpond.server.jobs.adaptation.night_record import FILE, NightRecord
+from millpond.server.jobs.adaptation.policy_adaptation import PolicyAdapter
 from millpond.server.jobs.monitors.deadlines import DeadlineWatch
 from millpond.server.jobs.monitors.idle_jobs import IdleWatch
 from millpond.server.jobs.monitors.notice_watch import NoticeWatch, WatchSources
 from millpond.server.jobs.monitors.wait_watch import WaitWatch
 from millpond.server.jobs.progress.watch import MeasuredCards, ProgressWatch
-from millpond.server.jobs.sweeps.trials import SweepWatch
+from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
 from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
 from millpond.server.monitoring.load_watch import HeldCards, LoadSources, LoadWatch
 from millpond.server.monitoring.power_enforcement import Policy, PowerEnforcer
@@ -32,13 +33,15 @@ from millpond.server.monitoring.telemetry.views import caps_by_device, classes_b
 from millpond.server.monitoring.time_series.recorder import TimeSeriesRecorder
 from millpond.server.operations.card_layouts import CardLayoutWorker, is_under_way
 from millpond.server.operations.disk_watch import DiskWatch, HoldersWatch
-from millpond.server.operations.node_power import NodePowerWorker, SpareNodes
+from millpond.server.operations.node_power import NodePowerWorker
 from millpond.server.operations.retention import RetentionLimits, RetentionWorker
+from millpond.server.operations.spare_nodes import SpareNodes
 from millpond.server.runtime.clock import since_boot
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
-from millpond.server.serving.autoscaler import Autoscaler, ReplicaForecasts
+from millpond.server.serving.autoscaler import Autoscaler
 from millpond.server.serving.replica_counts import Sizing
+from millpond.server.serving.replica_forecasts import ReplicaForecasts
 from millpond.server.sessions.ssh.authorizer import SshAuthorizer
 from millpond.server.sessions.ssh.gateway_process import Gateway
 from millpond.server.startup.components import CoreComponents

@@ -47,8 +47,9 @@ from millpond.server.startup.leadership import ServingRight
 from millpond.server.startup.lost_cards import with_lost_cards
 from millpond.server.startup.options import ServerOptions, remember
 from millpond.server.state_dir import DATABASE_FILE
-from millpond.server.storage.files.mounts import FolderRules, VolumeRules
+from millpond.server.storage.files.mounts import FolderRules
 from millpond.server.storage.files.service import FileService
+from millpond.server.storage.files.volumes import VolumeRules
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
 from millpond.server.storage.provisioning.pod_jobs import PodJobs

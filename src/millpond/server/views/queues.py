@@ -19,12 +19,8 @@ from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.views.visibility import Reader, reader_of
+from millpond.specs.api.pool.cells import CellCardsInfo, CellChainInfo, CellMapInfo, CellNodeInfo, CellOwedInfo
 from millpond.specs.api.pool.queues import (
-    CellCardsInfo,
-    CellChainInfo,
-    CellMapInfo,
-    CellNodeInfo,
-    CellOwedInfo,
     QueueBorrower,
     QueueCells,
     QueueDetailInfo,

@@ -16,7 +16,7 @@ from millpond.model.hardware.power import PowerRule
 from millpond.model.sharing import MigLayout, SliceRules
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, USAGE_HALF_LIFE_S, Queue
 from millpond.specs.config.adapting import AdaptFile
-from millpond.specs.config.energy import EnergyFile, PriceList
+from millpond.specs.config.energy import EnergyFile
 from millpond.specs.config.files import secret_in, text_of
 from millpond.specs.config.kubernetes import KubernetesFile
 from millpond.specs.config.listen import ListenFile, SshFile
@@ -24,6 +24,7 @@ from millpond.specs.config.notifications import NotificationRules, Notifications
 from millpond.specs.config.oidc import CALLBACK_PATH, OidcFile, OidcRules
 from millpond.specs.config.pools import MigFile, NodeFile, PoolFile
 from millpond.specs.config.power_saving import PowerSaving
+from millpond.specs.config.prices import PriceList
 from millpond.specs.config.provisioning import ContainersFile, ProvisioningRules, SourceFile
 from millpond.specs.config.queues import QueueFile, broken_promises, parents_first
 from millpond.specs.config.tasks import DevFile, RunAsFile, TasksFile

@@ -1,5 +1,4 @@
-"""The sections ``energy`` and ``prices`` of the configuration: what a kWh costs and emits, what cards are said to draw,
-and what an hour of a card costs."""
+"""The section ``energy`` of the configuration: what a kWh costs and emits, and what cards are said to draw."""
 
 from __future__ import annotations
 
@@ -35,8 +34,6 @@ _SHAPE: Final = "write a line at,value and below it lines such as 2026-11-26T18:
 _MOST: Final = 1_000_000
 _Value = Annotated[float, Field(ge=-_MOST, le=_MOST, allow_inf_nan=False)]
 _Watts = Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)]
-ANY_MODEL = "default"
-"""In a price list: all models that it does not name."""
 
 
 class RateHoursFile(Strict):
@@ -219,20 +216,3 @@ def _value(text: str, number: int) -> float | None:
             "write a number, or nothing where none is known",
         )
     return value
-
-
-class PriceList(Strict):
-    """What an hour of a whole card costs.
-
-    Attributes:
-        currency: in which prices are shown.
-        gpu_hour: by model; ``default`` is for all others.
-    """
-
-    currency: Annotated[str, Field(min_length=1, max_length=10)] = "EUR"
-    gpu_hour: dict[str, Annotated[float, Field(ge=0, le=1_000_000)]] = Field(default={})
-
-    def cost(self, model: str, gpu_hours: float) -> float | None:
-        """What so many hours cost; None where the list does not say."""
-        price = self.gpu_hour.get(model, self.gpu_hour.get(ANY_MODEL))
-        return None if price is None or not model else price * gpu_hours

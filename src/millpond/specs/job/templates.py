@@ -12,8 +12,6 @@ import contextlib
 import hashlib
 import importlib.resources
 import shlex
-import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +30,6 @@ from millpond.specs.validation import Strict, job_name, validate
 _SUFFIX = ".yaml"
 _FOLDER: Final = ".cache/millpond/environments"
 """Below the home of the user on the machine."""
-_FIND_MODULE: Final = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
-_LOOK_FOR_S: Final = 20.0
 
 
 class TemplateNeed(Strict):
@@ -235,21 +231,3 @@ def waiting_for(document: dict[str, Any], job: str) -> dict[str, Any]:
 
 def _folder_of(packages: Sequence[str]) -> str:
     return f"{_FOLDER}/{hashlib.sha256(' '.join(sorted(packages)).encode()).hexdigest()[:16]}"
-
-
-def missing_needs(template: Template, path: str) -> list[TemplateNeed]:
-    """What a template needs and is not found with a ``PATH``. Blocks: a Python may be asked for its modules."""
-    return [need for need in template.header.needs if not _is_there(need, path)]
-
-
-def _is_there(need: TemplateNeed, path: str) -> bool:
-    if need.program is not None:
-        return shutil.which(need.program, path=path) is not None
-    python = shutil.which("python3", path=path)
-    if python is None:
-        return False
-    command = [python, "-c", _FIND_MODULE, need.module or ""]
-    try:
-        return subprocess.run(command, capture_output=True, timeout=_LOOK_FOR_S, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False

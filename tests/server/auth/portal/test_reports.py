@@ -27,7 +27,7 @@ from millpond.server.web.reports import report_pages
 from millpond.specs.api.models import adapter_of
 from millpond.specs.api.reports.usage import UsageList, UsageRow
 from millpond.specs.calendar_spans import day_begin
-from millpond.specs.config.energy import PriceList
+from millpond.specs.config.prices import PriceList
 
 BEGUN = day_begin("2001-03-30") + 3_600.0
 PAGES = ("reports", "reports?by=group", "reports?by=queue", "reports?by=model", "reports?by=month", "reports?by=kind")

@@ -9,7 +9,8 @@ from millpond.client.sdk.transport.connection import Requests, given, segment
 
 if TYPE_CHECKING:
     from millpond.specs.api.jobs.curves import CurvesInfo
-    from millpond.specs.api.reports.time_series import FairnessInfo, TimeSeriesInfo
+    from millpond.specs.api.reports.fairness import FairnessInfo
+    from millpond.specs.api.reports.time_series import TimeSeriesInfo
 
 _ALL_FILES_WITHIN = 60
 """Answers, each of which reads files for a second."""
@@ -70,7 +71,7 @@ class ChartsClient(Requests):
 
     def fairness(self, begin: float | None = None, end: float | None = None, step_s: float = 0.0) -> FairnessInfo:
         """How fair cards were divided between queues; the span is as that of ``time_series``."""
-        from millpond.specs.api.reports.time_series import FairnessInfo
+        from millpond.specs.api.reports.fairness import FairnessInfo
 
         params = given(to=end, step=step_s, **{"from": begin})
         return self._ask(FairnessInfo, "GET", "/time-series/fairness", params=params)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from millpond.client.sdk.transport.connection import Requests, given, segment
 
 if TYPE_CHECKING:
-    from millpond.specs.api.pool.queues import CellMapInfo, QueueDetailInfo, QueueEditInfo, QueueInfo
+    from millpond.specs.api.pool.cells import CellMapInfo
+    from millpond.specs.api.pool.queues import QueueDetailInfo, QueueEditInfo, QueueInfo
 
 
 class QueueRequests(Requests):
@@ -32,7 +33,7 @@ class QueueRequests(Requests):
 
     def cells(self) -> CellMapInfo:
         """Which cards are bound to whose cells; empty while no queue is owed any."""
-        from millpond.specs.api.pool.queues import CellMapInfo
+        from millpond.specs.api.pool.cells import CellMapInfo
 
         return self._ask(CellMapInfo, "GET", "/cells")
 

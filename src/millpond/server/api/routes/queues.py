@@ -22,8 +22,9 @@ from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.runtime.queue_settings.book import changed_fields
 from millpond.server.runtime.queue_settings.service import QueueEdit, QueueEdited
 from millpond.specs.api.jobs.requests import NewQueueRequest, QueueChangeRequest
-from millpond.specs.api.pool.queues import CellMapInfo, QueueDetailInfo, QueueEditInfo, QueueList
-from millpond.specs.escaped_text import flow_text
+from millpond.specs.api.pool.cells import CellMapInfo
+from millpond.specs.api.pool.queues import QueueDetailInfo, QueueEditInfo, QueueList
+from millpond.specs.flow_text import flow_text
 
 router = api_router(prefix="/queues", tags=["cluster"])
 cells = api_router(tags=["cluster"])

@@ -14,7 +14,8 @@ from starlette.responses import Response
 from millpond.server.api.description import api_router
 from millpond.server.api.permits import NO_ZERO, Access, ServiceOf, may
 from millpond.server.auth.roles import Verb
-from millpond.server.views.reports.usage import NAME, USAGE_FIGURES, WAIT_FIGURES, UsageRequest, in_order
+from millpond.server.views.reports.row_order import NAME, USAGE_FIGURES, WAIT_FIGURES, in_order
+from millpond.server.views.reports.usage import UsageRequest
 from millpond.server.views.reports.wait_report import WaitRequest
 from millpond.specs.api.base import LATEST
 from millpond.specs.api.models import adapter_of

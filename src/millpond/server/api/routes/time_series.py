@@ -15,7 +15,8 @@ from millpond.server.monitoring.time_series.fairness import fairness_of
 from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.monitoring.time_series.reader import TimeSpan
 from millpond.specs.api.base import LATEST
-from millpond.specs.api.reports.time_series import FairnessInfo, TimeSeriesInfo
+from millpond.specs.api.reports.fairness import FairnessInfo
+from millpond.specs.api.reports.time_series import TimeSeriesInfo
 
 router = api_router(tags=["cluster"])
 

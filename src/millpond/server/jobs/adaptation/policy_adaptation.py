@@ -3,7 +3,6 @@ replayed in a child process under each candidate. One that is better takes over,
 worse than they would have under the policy of before, that one comes back.
 
 The choice and all that is needed to take it back is one event (``PolicyChanged``), so a restart goes on with the trial.
-When policies were looked at last, and what that came to, is in a file of the state directory (``NightRecord``).
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import time as clock_time
-from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
@@ -23,10 +21,10 @@ from millpond.model.events import PolicyChanged
 from millpond.model.policy_trials import ClusterPolicies, PolicyOverrides, PolicyTrial
 from millpond.model.units import DAY_S
 from millpond.node.host.clocks import WallClock
-from millpond.node.host.files import write_json
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.scheduling.settings import Settings
 from millpond.server.jobs.adaptation import policy_replay
+from millpond.server.jobs.adaptation.night_record import Night, NightRecord
 from millpond.server.jobs.what_if.child import ask_child
 from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
 from millpond.server.views.reports.history_export import HistoryExport
@@ -63,7 +61,6 @@ _UNFINISHED: Final = "not finished: the server ended meanwhile, or its log says 
 _UNDER_WAY: Final = "the replays are under way"
 
 AskChild = Callable[[str, str, float, str], Awaitable[bytes]]
-FILE: Final = "adaptation.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,59 +287,3 @@ def _begin_of_history(jobs: Sequence[RecordedJob], night: _Night) -> float:
         return jobs[0].submitted_at
     since = f"begins {local_time(jobs[0].submitted_at)}" if jobs else "is empty"
     raise UnavailableError(f"the history is too short: it {since}, {LEAST_DAYS} days are needed", "wait")
-
-
-@dataclass(frozen=True, slots=True)
-class Night:
-    """One look.
-
-    Attributes:
-        due_at: the hour for which it was.
-        looked_at: when it was made; None for the hour that had passed when policies were first to be chosen.
-        text: what it came to, in words.
-    """
-
-    due_at: float
-    looked_at: float | None = None
-    text: str = ""
-
-
-class NightRecord:
-    """Keeps the last night: a server that was down at that hour looks when it is started, and one that is restarted
-    neither looks twice nor forgets what it said.
-
-    Args:
-        path: of the file, or where it is to be.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._latest = self._read()
-
-    @property
-    def latest(self) -> Night | None:
-        """The last one; None where none was looked at yet."""
-        return self._latest
-
-    def note(self, night: Night) -> None:
-        """A look has begun, or is over. On a full disk a restarted server looks once more."""
-        self._latest = night
-        try:
-            write_json(self._path, asdict(night), durable=True)
-        except OSError as error:
-            log.warning("what the choice of policies came to cannot be kept: %s", error)
-
-    def forget(self) -> None:
-        """Policies are not chosen any more."""
-        if self._latest is not None:
-            self._latest = None
-            self._path.unlink(missing_ok=True)
-
-    def _read(self) -> Night | None:
-        try:
-            return Night(**json.loads(self._path.read_bytes()))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, TypeError) as error:
-            log.warning("%s is left out, as it cannot be read: %s", self._path, error)
-            return None

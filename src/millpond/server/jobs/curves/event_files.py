@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from millpond.server.jobs.curves.reports import PIECE, GrowingFile
+from millpond.server.jobs.curves.growing_files import PIECE, GrowingFile
 
 _HEAD: Final = struct.Struct("<QI")
 _DOUBLE: Final = struct.Struct("<d")

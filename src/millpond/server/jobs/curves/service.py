@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import InvalidInputError, MillpondError
-from millpond.server.jobs.curves.run_curves import Curve, CurveKey, CurvePoints, RunCurves, thinned
+from millpond.server.jobs.curves.curve import Curve, CurvePoints, thinned
+from millpond.server.jobs.curves.run_curves import CurveKey, RunCurves
 from millpond.server.jobs.sweeps.trials import STOPPED
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs.curves import CurveInfo, CurveRun, CurvesInfo

@@ -22,7 +22,8 @@ from millpond.model.states import JobState, TaskState
 from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.node.task.records import TaskFiles, TaskId
-from millpond.server.jobs.curves.reports import GrowingFile, fresh_reports
+from millpond.server.jobs.curves.growing_files import GrowingFile
+from millpond.server.jobs.curves.reports import fresh_reports
 from millpond.server.jobs.progress.meter import WINDOW_S, ProgressMeter
 from millpond.server.monitoring.telemetry.sampling import Samples
 from millpond.server.runtime.loop import Loop

@@ -1,30 +1,22 @@
 """What is known of the trials of sweeps: read from what they report, kept in the store, asked for by the API.
 
 Whether a trial is to be stopped is decided here and stored before it is carried out
-(``SweepWatch``), so that a killed server neither forgets it nor counts it as anything else.
+(``server.jobs.sweeps.sweep_watch``), so that a killed server neither forgets it nor counts it as anything else.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from sqlalchemy.exc import DBAPIError
-
-from millpond.model.errors import ConflictError, MillpondError, NotFoundError
-from millpond.model.events import StopRequested
+from millpond.model.errors import ConflictError
 from millpond.model.states import JobState
-from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker, for_each
 from millpond.node.task.records import TaskId
-from millpond.scheduling.records import JobRecord
 from millpond.server.jobs.sweeps.readings import Point, TrialReading, printed_series
-from millpond.server.runtime.inbox import ChangeJob
-from millpond.server.runtime.loop import Loop
 from millpond.server.store.store import Store
 from millpond.specs.api.jobs.files import MetricsInfo
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -37,11 +29,6 @@ _PARTS = {2: "half", 3: "third", 4: "quarter"}
 STOPPED = "stopped"
 WAITING = "waiting"
 """States of trials beside those of jobs: fell behind; not handed to the scheduler yet."""
-log = logging.getLogger(__name__)
-
-LOOK_EVERY_S: Final = 1.0
-WHO: Final = "the sweep"
-_ANSWER_WITHIN_S: Final = 30.0
 
 
 def rungs_up_to(halving: Halving, step: float) -> Iterator[int]:
@@ -283,48 +270,3 @@ class Trials:
             last_step=trial.last_step,
             stopped=trial.stopped if state == STOPPED else "",
         )
-
-
-class SweepWatch(Periodic):
-    """Looks after sweeps, on a thread of its own."""
-
-    _first_after_s = LOOK_EVERY_S
-
-    def __init__(self, loop: Loop, trials: Trials) -> None:
-        self._loop = loop
-        self._trials = trials
-        self._seen: set[str] = set()
-        self._worker = PeriodicWorker(
-            "sweeps", self.look, LOOK_EVERY_S, "the trials of sweeps cannot be read", (*EXPECTED, DBAPIError)
-        )
-
-    def look(self) -> None:
-        """Look at each sweep once, a last time at those that have ended."""
-        living = {
-            info.id for info in self._loop.job_cache.newest_first() if info.array is not None and info.array.sweep
-        }
-        seen, self._seen = self._seen, living
-        for_each(sorted(seen | living), lambda sweep: self._look_at(sweep, is_last=sweep not in living))
-
-    def _look_at(self, sweep: str, *, is_last: bool) -> None:
-        try:
-            for trial, reason in self._trials.refresh(sweep).items():
-                self._stop(trial, reason)
-        except NotFoundError:  # deleted as soon as it had ended
-            is_last = True
-        finally:
-            if is_last:
-                self._trials.drop(sweep)
-
-    def _stop(self, trial: str, reason: str) -> None:
-        info = self._loop.job_cache.get(trial)
-        if info is None or info.state == JobState.STOPPING:
-            return
-
-        def stop(_record: JobRecord, now: float) -> StopRequested:
-            return StopRequested(now, trial, WHO, reason)
-
-        try:
-            self._loop.change_job(ChangeJob(trial, stop, pruned=reason)).result(_ANSWER_WITHIN_S)
-        except MillpondError as error:
-            log.info("%s goes on: %s", trial, error)  # it ended meanwhile

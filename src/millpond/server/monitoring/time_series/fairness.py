@@ -19,13 +19,8 @@ import numpy as np
 from millpond.model.resources import CARD_MILLI
 from millpond.simulation.results.fairness import jain_index
 from millpond.specs.api.pool.queues import QueueInfo
-from millpond.specs.api.reports.time_series import (
-    FairnessInfo,
-    NamedSeries,
-    QueueFairness,
-    SiblingFairness,
-    TimeSeriesInfo,
-)
+from millpond.specs.api.reports.fairness import FairnessInfo, QueueFairness, SiblingFairness
+from millpond.specs.api.reports.time_series import NamedSeries, TimeSeriesInfo
 
 MOST_RATIO: Final = 2.0
 """As which got / due counts at the most, and as which it counts where nothing was due: so a queue that was due next to

@@ -1,7 +1,4 @@
-"""Balance requests among the replicas of a job: the ready one with the fewest open requests is next.
-
-Whether one is ready the proxy asks seldom and keeps (``Readiness``); threads beside it ask anew (``Probe``).
-"""
+"""Balance requests among the replicas of a job: the ready one with the fewest open requests is next."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from millpond.node.host.clocks import MonotonicClock
 from millpond.node.task.records import TaskId
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
 from millpond.server.sessions.task_routes import ADDRESS, UNREACHED, TaskNetwork
-from millpond.specs.job.serving import Serve
 
 READY_FOR_S: Final = 5.0
 """So long the last answer of a ready replica counts."""
@@ -31,8 +27,6 @@ SILENT_FOR_S: Final = 15.0
 of processor time, as may the machine, and of requests that are turned away for that, none would be answered."""
 _MOST_REMEMBERED: Final = 10_000
 _KEPT_OPEN: Final = 20
-MOST_AT_ONCE: Final = 200
-"""Replicas that are asked at the same time; each may take ``ANSWER_WITHIN_S``, and a connection."""
 
 
 class Balancer:
@@ -190,40 +184,3 @@ class Readiness:
 def question_headers(place: TaskEndpoint) -> list[tuple[bytes | str, bytes | str]]:
     """Those of a request of the platform's own to a program."""
     return [("Host", f"{ADDRESS}:{place.way.port}"), ("Authorization", f"Bearer {place.access_key}")]
-
-
-class Probe:
-    """Asks replicas; for one thread, which has no event loop."""
-
-    def __init__(self, access: TaskAccess) -> None:
-        self._readiness = Readiness(access)
-        self._runner = asyncio.Runner()
-
-    def close(self) -> None:
-        """No more questions."""
-        self._runner.run(self._readiness.aclose())
-        self._runner.close()
-
-    def ready_ones(self, replicas: Sequence[tuple[TaskEndpoint, Serve]]) -> list[TaskEndpoint]:
-        """Those of some replicas that answer as their job files say; where these say nothing, that take connections."""
-        return self._runner.run(self._ready_ones(replicas)) if replicas else []
-
-    async def _ready_ones(self, replicas: Sequence[tuple[TaskEndpoint, Serve]]) -> list[TaskEndpoint]:
-        free = asyncio.Semaphore(MOST_AT_ONCE)
-
-        async def is_ready(place: TaskEndpoint, serve: Serve) -> bool:
-            path = serve.ready_path(place.task.job)
-            async with free:
-                return await takes_connections(place) if path is None else bool(await self._readiness.ask(place, path))
-
-        said = await asyncio.gather(*(is_ready(place, serve) for place, serve in replicas))
-        return [place for (place, _), ready in zip(replicas, said, strict=True) if ready]
-
-
-async def takes_connections(place: TaskEndpoint) -> bool:
-    """Whether a program listens there."""
-    try:
-        (await place.way.connect(ANSWER_WITHIN_S)).close()
-    except OSError:
-        return False
-    return True

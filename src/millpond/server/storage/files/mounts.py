@@ -1,17 +1,14 @@
-"""The folders that jobs of a queue may read and write, by the configuration: of the machine, and of volumes in pods.
+"""The folders of the machine that jobs of a queue may read and write, by the configuration.
 
-What counts on the machine is where a path leads after all links, at submission and again when an attempt starts, as far
-as the account that the job's tasks run as can follow it. The state directory is no job's data, whatever the
-configuration says. Paths in pods are compared by their words alone: what lies in a volume only its nodes know, and the
-kubelet follows no link that leads out of one.
+What counts is where a path leads after all links, at submission and again when an attempt starts, as far as the account
+that the job's tasks run as can follow it. The state directory
+is no job's data, whatever the configuration says.
 """
 
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -19,7 +16,6 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.tenancy.tenants import ROOT_QUEUE
 from millpond.node.host.file_rights import with_rights_of
 from millpond.node.host.identities import MachineAccount
-from millpond.specs.config.kubernetes import VolumeFile
 from millpond.specs.config.queues import QueueRules
 from millpond.specs.paths import followed
 
@@ -120,74 +116,3 @@ def refused_folder(queue: str, path: str, verb: str, allowed: Sequence[Path]) ->
     """The error for a folder that a queue's jobs may not have."""
     named = ", ".join(map(str, allowed)) or "none"
     return InvalidInputError(f"jobs of queue {queue!r} may not {verb} {path}", f"it may {verb} below: {named}")
-
-
-@dataclass(frozen=True, slots=True)
-class VolumePlace:
-    """A folder in a volume; ``below`` is relative to the volume's own folder, empty for that itself."""
-
-    name: str
-    volume: VolumeFile
-    path: str
-    below: str
-
-
-class VolumeRules:
-    """The volumes of a cluster, by the lists of queues.
-
-    Args:
-        rules: have the lists.
-        volumes: gives those of the configuration, by name.
-    """
-
-    def __init__(self, rules: MountRules, volumes: Callable[[], Mapping[str, VolumeFile]]) -> None:
-        self._rules = rules
-        self._volumes = volumes
-
-    def readable(self, queue: str, path: str, identity: MachineAccount | None = None) -> Path:
-        """The shortest name of a ``data`` path.
-
-        Raises:
-            InvalidInputError: it lies in no volume, or the queue's jobs may not read there.
-        """
-        return self._allowed(queue, path, "read", "data")
-
-    def writable(self, queue: str, path: str, identity: MachineAccount | None = None) -> Path:
-        """The shortest name of an ``output`` path.
-
-        Raises:
-            InvalidInputError: it lies in no volume, or the queue's jobs may not write there.
-        """
-        found = self._allowed(queue, path, "write", "output")
-        place = self.place(path)
-        if place is not None and place.volume.read_only:
-            raise InvalidInputError(
-                f"jobs may not write {path}: the volume {place.name} is read-only", "name a folder of another volume"
-            )
-        return found
-
-    def is_listed(self, queue: str, path: Path) -> bool:
-        """Whether the configuration names a folder for the output of a queue's jobs that a path lies in."""
-        return self._rules.is_listed(queue, path)
-
-    def place(self, path: str) -> VolumePlace | None:
-        """The volume that a folder lies in, of several the innermost; None when it lies in none."""
-        short = posixpath.normpath(path)
-        found = [(name, each) for name, each in self._volumes().items() if Path(short).is_relative_to(each.folder)]
-        if not found or not short.startswith("/"):
-            return None
-        name, volume = max(found, key=lambda each: len(each[1].folder))
-        return VolumePlace(name, volume, short, short[len(volume.folder) :].removeprefix("/"))
-
-    def _allowed(self, queue: str, path: str, verb: str, field: str) -> Path:
-        place = self.place(path)
-        if place is None:
-            named = ", ".join(sorted(each.folder for each in self._volumes().values())) or "there are none"
-            raise InvalidInputError(
-                f"the {field} path {path} lies in no volume that pods are given",
-                f"have an admin name it in kubernetes.volumes (by now: {named})",
-            )
-        allowed = self._rules.roots(queue, field)
-        if allowed is not None and not any(Path(place.path).is_relative_to(root) for root in allowed):
-            raise refused_folder(queue, path, verb, allowed)
-        return Path(place.path)

@@ -11,8 +11,8 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.hardware.nodes import ANY_CLUSTER
 from millpond.model.sharing import GIVEN_VARIABLES, GPU_SLICES, VISIBLE_TO_RUNTIME
 from millpond.server.auth.roles import Caller
-from millpond.server.storage.files.mounts import VolumePlace, VolumeRules
 from millpond.server.storage.files.service import FileService
+from millpond.server.storage.files.volumes import VolumePlace, VolumeRules
 from millpond.server.storage.provisioning.admission import Settled
 from millpond.server.storage.provisioning.image_sources import ImageSources
 from millpond.specs.errors import suggest

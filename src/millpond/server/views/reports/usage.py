@@ -1,4 +1,4 @@
-"""Usage as the API shows it: who used what at which price, in an order by any of the figures."""
+"""Usage as the API shows it: who used what at which price."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 from millpond.model.energy import J_PER_KWH, EnergyRates, Rate
 from millpond.model.units import HOUR_S
@@ -16,9 +16,10 @@ from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.store.statistics.books import Share, UsageFilter, UsageSum
 from millpond.server.store.statistics.card_use import CardUseSum
 from millpond.server.store.store import Store
-from millpond.specs.api.reports.usage import DiskInfo, RateGap, UsageList, UsageRow, WaitFigure, WaitRow
+from millpond.server.views.reports.row_order import in_order
+from millpond.specs.api.reports.usage import DiskInfo, RateGap, UsageList, UsageRow
 from millpond.specs.calendar_spans import months_within
-from millpond.specs.config.energy import PriceList
+from millpond.specs.config.prices import PriceList
 
 LONG_REPORT: Final = 1_000
 """A report of more rows, each a job, waits for its caller's turn."""
@@ -45,14 +46,6 @@ _MAY_BE_UNKNOWN: Final = ("cost", "energy_kwh", "energy_cost", "co2_kg")
 
 _TIE: Final = 1e-6
 """Halves are rounded up, however the amounts behind them were added up."""
-NAME: Final = "name"
-USAGE_FIGURES: Final = (
-    "gpu_hours", "jobs", "busy_percent", "idle_gpu_hours", "unmeasured_gpu_hours", "cpu_hours", "energy_kwh", "co2_kg",
-    "energy_cost", "cost",
-)  # fmt: skip
-WAIT_FIGURES: Final = ("p50", "p95", "jobs", "started", "gave_up", "waiting", "unknown")
-
-_Row = TypeVar("_Row", bound=UsageRow | WaitRow)
 
 
 def rounded_together(amounts: Sequence[float], digits: int) -> tuple[list[float], float]:
@@ -282,26 +275,3 @@ def _rounded(rows: Sequence[UsageRow], total: UsageRow) -> list[UsageRow]:
         if getattr(total, name) is not None:
             changes[-1][name] = whole
     return [replace(row, **change) for row, change in zip((*rows, total), changes, strict=True)]
-
-
-def in_order(rows: Sequence[_Row], order: str) -> list[_Row]:
-    """The rows in an order; those that are equal stay as they stood, and those without the figure come last.
-
-    Args:
-        order: ``NAME`` or a figure, with a minus in front the other way round; empty: as they stand.
-    """
-    field, is_reversed = order.removeprefix("-"), order.startswith("-")
-    if field == NAME:
-        return sorted(rows, key=lambda row: row.name.casefold(), reverse=is_reversed)
-    if not field:
-        return list(rows)
-    amounts = [_amount(row, field) for row in rows]
-    unknown = [row for row, amount in zip(rows, amounts, strict=True) if amount is None]
-    known = [(amount, row) for row, amount in zip(rows, amounts, strict=True) if amount is not None]
-    return [*(row for _, row in sorted(known, key=lambda each: each[0], reverse=not is_reversed)), *unknown]
-
-
-def _amount(row: UsageRow | WaitRow, field: str) -> float | None:
-    """A figure as a number; of waits that have not ended, what they are at least."""
-    found = getattr(row, field)
-    return found.seconds if isinstance(found, WaitFigure) else None if found is None else float(found)

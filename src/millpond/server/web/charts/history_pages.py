@@ -20,7 +20,8 @@ from millpond.server.monitoring.time_series.reader import TimeSpan
 from millpond.server.web.charts.line_charts import COLOURS, DASHES, Chart, Frame, Line, draw, look_of
 from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
-from millpond.specs.api.reports.time_series import FairnessInfo, NamedSeries, SiblingFairness, TimeSeriesInfo
+from millpond.specs.api.reports.fairness import FairnessInfo, SiblingFairness
+from millpond.specs.api.reports.time_series import NamedSeries, TimeSeriesInfo
 
 MOST_CARDS: Final = COLOURS * DASHES
 """In one chart: further lines would look like the first ones."""

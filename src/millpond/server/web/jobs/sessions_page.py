@@ -1,8 +1,4 @@
-"""The page of notebooks and editors: they are started with one click, opened, extended, suspended, and stopped.
-
-They are made of the templates that come with Millpond, read once, as these do not change while the server runs. A
-user's own lie on the user's machine, where ``pond`` finds them.
-"""
+"""The page of notebooks and editors: they are started with one click, opened, extended, suspended, and stopped."""
 
 from __future__ import annotations
 
@@ -11,14 +7,13 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Response
 from pydantic import Field
 
-from millpond.model.errors import NotFoundError, UnavailableError
+from millpond.model.errors import UnavailableError
 from millpond.model.hardware.nodes import DEFAULT_POOL
 from millpond.server.api.permits import JobLister, JobSubmitter, ServiceOf
 from millpond.server.api.routes.jobs import Key
@@ -28,20 +23,19 @@ from millpond.server.jobs.listing import ListRequest
 from millpond.server.jobs.time_limits import LimitLeft
 from millpond.server.store.job_filter import JobFilter
 from millpond.server.views.visibility import reader_of
+from millpond.server.web.jobs.ready_templates import missing_lately, ready_template, ready_templates
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.rendering import show
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.models import Body
-from millpond.specs.errors import suggest
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.serving import SERVING_KINDS
-from millpond.specs.job.templates import Template, TemplateNeed, all_templates, missing_needs, waiting_for
+from millpond.specs.job.templates import Template, TemplateNeed, waiting_for
 
 MOST_SESSIONS: Final = 200
 
 router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
 starts = APIRouter(prefix="/portal", include_in_schema=False)
-_LOOKED_FOR_AGAIN_S: Final = 60.0
 
 
 class StartRequest(Body):
@@ -177,31 +171,3 @@ def _documents(service: Service, body: StartRequest, user: str) -> list[dict[str
         return [document]
     environment = template.environment_job(document).document
     return [environment, waiting_for(document, environment["name"])]
-
-
-@cache
-def ready_templates() -> tuple[Template, ...]:
-    """All of them by name."""
-    return tuple(all_templates(own=False))
-
-
-def ready_template(name: str) -> Template:
-    """One of them.
-
-    Raises:
-        NotFoundError: there is none of this name.
-    """
-    known = {each.name: each for each in ready_templates()}
-    if name not in known:
-        raise NotFoundError(f"no template {name[:100]!r}", suggest(name, known))
-    return known[name]
-
-
-def missing_lately(template: Template, path: str, now: float) -> tuple[TemplateNeed, ...]:
-    """What one of them needs and was not found with a ``PATH``; looked for once a minute, as it takes a second."""
-    return _missing(template.name, path, now // _LOOKED_FOR_AGAIN_S)
-
-
-@lru_cache(100)
-def _missing(name: str, path: str, _minute: float) -> tuple[TemplateNeed, ...]:
-    return tuple(missing_needs(ready_template(name), path))

@@ -30,7 +30,7 @@ from millpond.server.web.jobs.drafts import (
     with_edit,
 )
 from millpond.server.web.jobs.job_form import job_form
-from millpond.server.web.jobs.sessions_page import ready_template, ready_templates
+from millpond.server.web.jobs.ready_templates import ready_template, ready_templates
 from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import PageReader, show
 from millpond.specs.api.jobs.jobs import JobInfo

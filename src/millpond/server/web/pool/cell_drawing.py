@@ -10,8 +10,8 @@ from typing import Final
 
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.server.web.pool.pool_map import OWNERS_SHOWN, card_number
+from millpond.specs.api.pool.cells import CellCardsInfo, CellChainInfo, CellMapInfo, CellNodeInfo
 from millpond.specs.api.pool.nodes import DeviceInfo
-from millpond.specs.api.pool.queues import CellCardsInfo, CellChainInfo, CellMapInfo, CellNodeInfo
 
 _COLOURS: Final = OWNERS_SHOWN + 1
 _WITH_WORK: Final = ("in-use", "visited")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from millpond.specs.config.queue_documents import QueueDocument
 from millpond.specs.config.queues import LimitFile
-from millpond.specs.escaped_text import flow_text
+from millpond.specs.flow_text import flow_text
 
 _NUMBER: Final = re.compile(r"-?\d{1,12}(\.\d{1,12})?")
 AMOUNTS: Final = ("guarantee", "limit")

@@ -41,7 +41,7 @@ from millpond.specs.api.jobs.jobs import JobOrder
 from millpond.specs.api.pool.queues import QueueInfo
 from millpond.specs.api.reports.what_if import WhatIfInfo
 from millpond.specs.api.reports.what_if_request import QueueSetting, WhatIfRequest
-from millpond.specs.escaped_text import flow_text
+from millpond.specs.flow_text import flow_text
 
 JOBS_SHOWN: Final = 50
 

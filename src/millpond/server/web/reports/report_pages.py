@@ -13,11 +13,13 @@ from fastapi import APIRouter, Query, Request, Response
 
 from millpond.server.api.permits import ServiceOf
 from millpond.server.api.routes.reports import UsageOnly, UsageOrder, UsageReader, WaitOnly, WaitOrder
-from millpond.server.views.reports.usage import UsageRequest, in_order
+from millpond.server.views.reports.row_order import in_order
+from millpond.server.views.reports.usage import UsageRequest
 from millpond.server.views.reports.wait_report import WaitRequest
 from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
-from millpond.server.web.reports.report_frame import PeriodOf, ReportPeriod, address_in, frame
+from millpond.server.web.reports.periods import PeriodOf, ReportPeriod
+from millpond.server.web.reports.report_frame import address_in, frame
 from millpond.specs.api.reports.report_csv import usage_csv, waits_csv
 from millpond.specs.api.reports.usage import Grouping, UsageList, WaitGrouping
 

@@ -21,7 +21,8 @@ from millpond.server.http.error_responses import refusal_of
 from millpond.server.jobs.what_if.service import ANSWERED_WITHIN_S
 from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
-from millpond.server.web.reports.report_frame import PeriodOf, frame
+from millpond.server.web.reports.periods import PeriodOf
+from millpond.server.web.reports.report_frame import frame
 from millpond.specs.api.base import ErrorBody
 from millpond.specs.api.reports.what_if import WhatIfInfo
 from millpond.specs.api.reports.what_if_request import PastSpan, QueueSetting, WhatIfRequest

@@ -13,7 +13,8 @@ from millpond.client.sdk import Client
 from millpond.model.amounts import milli_text
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api.pool.queues import QueueEditInfo, QueueRoom, QueueRoomChange
-from millpond.specs.escaped_text import flow_text, json_text
+from millpond.specs.escaped_text import json_text
+from millpond.specs.flow_text import flow_text
 
 _queue = click.argument("queue")
 _version = click.option("--version", type=int, help="Refuse if the queue has another version by now [default: any].")

@@ -13,7 +13,8 @@ from millpond.client.sdk.transport.discovery import is_on_this_machine
 from millpond.model.errors import UnavailableError
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.job_spec import JobSpec
-from millpond.specs.job.templates import Template, missing_needs, waiting_for
+from millpond.specs.job.template_needs import missing_needs
+from millpond.specs.job.templates import Template, waiting_for
 
 
 def brings_environment(template: Template, path: str, here: bool) -> bool:
