@@ -3,45 +3,47 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import CliRunner
 from jsonschema_rs import ValidationError, validator_for
+from reference_pages import FOLDER, examples_in, written_pages
 
 from millpond.client.cli.commands.library.schema import command
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.job.job_spec import read_jobs
-from millpond.specs.reference import REFERENCES, models_in, page_of, schema_of
-from millpond.specs.reference_examples import EXAMPLES
+from millpond.specs.reference import REFERENCES, models_in, schema_of
 from millpond.specs.source_positions import read_documents
 from millpond.specs.validation import people_fields
 
-PAGES = Path(__file__).parents[2] / "docs" / "reference"
-NAMES = {"job": "job-file.md", "config": "configuration.md"}
 MODELS = {
     (kind, model.__name__): people_fields(model)
     for kind, reference in REFERENCES.items()
     for model in models_in(reference.model)
 }
+EXAMPLES = {kind: examples_in((FOLDER / reference.page).read_text()) for kind, reference in REFERENCES.items()}
 
 SCHEMAS = {kind: validator_for(schema_of(reference)) for kind, reference in REFERENCES.items()}
 
 
 def example(kind: str, model: str, field: str) -> str:
-    text = EXAMPLES[model][field]
-    if kind == "config":
-        return (
-            text if model != "WindowFile" else "pools: [{name: gold, lending_hours: " + text.partition(": ")[2] + "}]"
-        )
-    return text if "\ncommand:" in text or text.startswith("command:") else f"{text}\ncommand: work"
+    text = EXAMPLES[kind]["" if model == REFERENCES[kind].model.__name__ else model, field]
+    return text if kind == "config" or re.search("^command:", text, re.MULTILINE) else f"{text}\ncommand: work"
 
 
-@pytest.mark.parametrize("kind", REFERENCES)
-def test_the_page_is_what_the_models_say(kind: str) -> None:
-    written = (PAGES / NAMES[kind]).read_text()
-    assert written == page_of(REFERENCES[kind]), f"pond schema {kind} --markdown > docs/reference/{NAMES[kind]}"
+@pytest.mark.parametrize(("page", "text"), written_pages().items())
+def test_the_page_is_what_the_models_and_the_sources_say(page: Path, text: str) -> None:
+    assert page.read_text() == text, "python tests/docs/reference_pages.py"
+
+
+@pytest.mark.parametrize("kind", [*REFERENCES, "codes"])
+def test_the_page_is_printed_as_it_was_installed(kind: str) -> None:
+    done = CliRunner().invoke(command, [kind, "--markdown"])
+    page = "codes.md" if kind == "codes" else REFERENCES[kind].page
+    assert (done.exit_code, done.output) == (0, (FOLDER / page).read_text())
 
 
 @pytest.mark.parametrize(("kind", "model"), MODELS)

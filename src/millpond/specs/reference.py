@@ -1,38 +1,35 @@
-"""What people can write, for reading and for editors: pages of Markdown and JSON Schema, both made of the models.
+"""What people can write, for editors: JSON Schema made of the models.
 
-What a field means stands once, in the docstring of its model; its example in ``reference_examples``.
+What a field means stands once, in the docstring of its model; its example in the pages of ``docs/reference``.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-import textwrap
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from millpond.model.errors import InconsistentStateError
 from millpond.specs.config.cluster import ClusterFile
 from millpond.specs.job.job_file import JobFile
-from millpond.specs.reference_examples import EXAMPLES
 from millpond.specs.validation import Strict, people_fields, unit_in
 
 _ATTRIBUTE: Final = re.compile(r"    (\w+(?:, \w+)*): (.*)")
-_PLAIN: Final = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A kind of file that people write."""
+    """A kind of file that people write; ``page`` of the documentation's folder ``reference`` is about it."""
 
     model: type[Strict]
     title: str
+    page: str
     about: str
 
 
@@ -40,18 +37,20 @@ REFERENCES: Final = {
     "job": Reference(
         JobFile,
         "Job file",
+        "job-file.md",
         "Every field of a job file, as `pond submit`, `pond run --set` and the API take it. Amounts are per task.",
     ),
     "config": Reference(
         ClusterFile,
         "Configuration file",
+        "configuration.md",
         "Every field of the file that `pond up --config FILE` reads; `pond config check FILE` checks it.",
     ),
 }
 
 
 def schema_of(reference: Reference) -> dict[str, Any]:
-    """The JSON Schema of a kind of file, with what each field means and an example."""
+    """The JSON Schema of a kind of file, with what each field means."""
     schema = reference.model.model_json_schema()
     parts = {reference.model.__name__: schema, **schema.get("$defs", {})}
     models = {model.__name__: model for model in models_in(reference.model)}
@@ -61,7 +60,7 @@ def schema_of(reference: Reference) -> dict[str, Any]:
             continue
         meaning = meanings(model)
         fields = part if "properties" in part else part["anyOf"][-1]
-        fields["description"] = _summary(model)
+        fields["description"] = summary_of(model)
         for field in list(fields["properties"]):
             if field not in people_fields(model):
                 del fields["properties"][field]
@@ -69,28 +68,8 @@ def schema_of(reference: Reference) -> dict[str, Any]:
             described = fields["properties"][field]
             described["description"] = meaning[field].replace("``", "`")
             if described.get("default") is not None and unit_in(model.model_fields[field]) is not None:
-                described["default"] = _default(model, field)
+                described["default"] = default_text(model, field)
     return {"$schema": _DIALECT, **schema, "title": reference.title, "description": reference.about}
-
-
-def page_of(reference: Reference) -> str:
-    """The reference of a kind of file as a page of Markdown."""
-    schema = reference.model.model_json_schema()
-    parts = {reference.model.__name__: schema, **schema.get("$defs", {})}
-    lines = [f"# {reference.title}: reference", "", *_wrapped(reference.about), ""]
-    lines += [*_wrapped("This page is made of the program's own models; a test keeps it current."), ""]
-    for model in models_in(reference.model):
-        part = parts[model.__name__]
-        fields = part if "properties" in part else part["anyOf"][-1]
-        top = model is reference.model
-        lines += [] if top else [f"## {model.__name__}", "", *_wrapped(_summary(model)), ""]
-        if "properties" not in part:
-            lines += [*_wrapped(f"Short forms: {', '.join(_kind(form) for form in part['anyOf'][:-1])}."), ""]
-        meaning = meanings(model)
-        for field in people_fields(model):
-            kind = _kind(fields["properties"][field])
-            lines += _entry(model, field, kind, meaning[field], "##" if top else "###")
-    return "\n".join(lines).rstrip() + "\n"
 
 
 def models_in(model: type[Strict]) -> list[type[Strict]]:
@@ -144,25 +123,13 @@ def _attributes(text: str) -> Iterator[tuple[str, str]]:
     yield from ((name, meaning) for name in names)
 
 
-def _summary(model: type[Strict]) -> str:
+def summary_of(model: type[Strict]) -> str:
+    """What a model is, from its docstring, on one line."""
     return " ".join((inspect.getdoc(model) or "").partition("Attributes:")[0].split()).replace("``", "`")
 
 
-def _entry(model: type[Strict], field: str, kind: str, meaning: str, level: str) -> list[str]:
-    info = model.model_fields[field]
-    explained = "left out:" in meaning
-    default = "required" if info.is_required() else "" if explained else _default(model, field)
-    facts = [kind, *_bounds(info), *([default if info.is_required() else f"default `{default}`"] if default else [])]
-    text = meaning.replace("``", "`")
-    example = EXAMPLES[model.__name__][field]
-    return [
-        *(f"{level} {field}", "", *_wrapped(f"{text[0].upper()}{text[1:]}"), ""),
-        *(*_wrapped(f"*{'; '.join(facts)}*"), "", "```yaml", *example.splitlines(), "```", ""),
-    ]
-
-
-def _default(model: type[Strict], field: str) -> str:
-    """How the default would be written; empty where that is nothing."""
+def default_text(model: type[Strict], field: str) -> str:
+    """How the default of a field would be written; empty where that is nothing."""
     info = model.model_fields[field]
     value = info.default
     unit = unit_in(info)
@@ -173,40 +140,3 @@ def _default(model: type[Strict], field: str) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(str, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _bounds(info: FieldInfo) -> list[str]:
-    """The bounds of a number."""
-    unit = unit_in(info)
-    words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
-    return [
-        f"{word} {unit.text(bound) if unit else bound}"
-        for each in info.metadata
-        for name, word in words.items()
-        if (bound := getattr(each, name, None)) is not None
-    ]
-
-
-def _kind(schema: dict[str, Any]) -> str:
-    """What may be written, in words."""
-    if "$ref" in schema:
-        name = schema["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
-    if "enum" in schema:
-        return " or ".join(f"`{value}`" for value in schema["enum"])
-    if "const" in schema:
-        return f"`{schema['const']}`"
-    for several in ("anyOf", "oneOf", "allOf"):
-        if several in schema:
-            kinds = [_kind(each) for each in schema[several] if each.get("type") != "null"]
-            return " or ".join(dict.fromkeys(kinds))
-    if schema.get("type") == "array":
-        return f"list of {_kind(schema.get('items', {}))}"
-    if schema.get("type") == "object":
-        inner = schema.get("additionalProperties")
-        return f"fields of any name with {_kind(inner)}" if isinstance(inner, dict) else "fields"
-    return _PLAIN.get(str(schema.get("type")), "anything")
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, width=120, break_long_words=False, break_on_hyphens=False)

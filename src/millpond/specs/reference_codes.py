@@ -1,4 +1,4 @@
-"""The words that programs meet in reasons and errors, as a page of Markdown and as data, made of their definitions."""
+"""The words that programs meet in reasons and errors, with what each means, made of their definitions."""
 
 from __future__ import annotations
 
@@ -13,22 +13,6 @@ from millpond.model.reasons import Cause, DeadlineVerdict, Filter
 from millpond.specs.api.base import ERROR_CODES
 
 _FIRST_OF_WAITING: Final = Cause.NOT_CONSIDERED
-_ABOUT: Final = (
-    "The words by which programs tell reasons and errors apart. They stay from version to version; new ones may come. "
-    "`pond schema codes` prints them as JSON, and this page with `--markdown`."
-)
-_WAITING: Final = (
-    "`cause` of `pond why JOB -o json` and of `GET /api/v1/jobs/{job}/why`. Some of the words above are met there too, "
-    "where their text says so. `numbers` has the numbers of the summary, `remedy` a field of a job file and the value "
-    "that would help."
-)
-_TITLES: Final = {
-    "decisions": ("Why something was decided", "`cause` of decisions in `pond get JOB -o json` and of `pond why`."),
-    "waiting": ("Why a job waits", _WAITING),
-    "nodes": ("What a node fails on", "The keys of `nodes` in a reason: on how many nodes it is the first thing."),
-    "deadlines": ("Deadlines", "`deadline.verdict` of a job that has not ended; `met` of one that has succeeded."),
-    "errors": ("Errors", "`error.code` in an answer of the API that refuses, beside `cause` and `remedy`."),
-}
 
 
 def codes() -> dict[str, dict[str, str]]:
@@ -43,16 +27,6 @@ def codes() -> dict[str, dict[str, str]]:
         "deadlines": _told(DeadlineVerdict),
         "errors": dict(ERROR_CODES),
     }
-
-
-def codes_page() -> str:
-    """The same as a page of Markdown."""
-    parts = ["# Codes", "", _ABOUT]
-    for section, words in codes().items():
-        title, where = _TITLES[section]
-        parts += ["", f"## {title}", "", where, "", "| code | meaning |", "| --- | --- |"]
-        parts += [f"| `{word}` | {meaning} |" for word, meaning in words.items()]
-    return "\n".join(parts) + "\n"
 
 
 def _told(words: type[StrEnum]) -> dict[str, str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 from fastapi import APIRouter, Response
 
-import millpond
 from millpond.model.errors import NotFoundError
 from millpond.server.api.permits import open_to_all
+from millpond.specs.documentation import documentation_folder
 
 LIST: Final = "/llms.txt"
 PAGES: Final = "/docs/"
@@ -23,9 +22,7 @@ router = APIRouter(include_in_schema=False, dependencies=[open_to_all])
 @cache
 def _pages() -> dict[str, str]:
     """The text of each page by its path below ``docs``, with that of the list; empty where they are not installed."""
-    package = Path(millpond.__file__).parent
-    folders = (package / "docs", package.parents[1] / "docs")  # as installed, and in the sources
-    folder = next((each for each in folders if (each / "llms.txt").is_file()), None)
+    folder = documentation_folder()
     if folder is None:
         return {}
     found = [folder / "llms.txt", *folder.rglob("*.md")]

@@ -6,6 +6,8 @@ import json
 
 import click
 
+from millpond.specs.documentation import reference_page
+
 
 @click.command("schema")
 @click.argument("kind", type=click.Choice(["job", "config", "codes"]))
@@ -16,12 +18,16 @@ def command(kind: str, markdown: bool) -> None:
     Editors with the YAML language server complete and check a file whose first line is
     `# yaml-language-server: $schema=FILE`, FILE being what this command prints.
     """
-    if kind == "codes":
-        from millpond.specs.reference_codes import codes, codes_page
+    from millpond.specs.reference import REFERENCES, schema_of
 
-        click.echo(codes_page(), nl=False) if markdown else click.echo(json.dumps(codes(), indent=2))
+    if markdown:
+        page = "codes.md" if kind == "codes" else REFERENCES[kind].page
+        click.echo(reference_page(page), nl=False)
         return
-    from millpond.specs.reference import REFERENCES, page_of, schema_of
+    if kind == "codes":
+        from millpond.specs.reference_codes import codes
 
-    reference = REFERENCES[kind]
-    click.echo(page_of(reference), nl=False) if markdown else click.echo(json.dumps(schema_of(reference), indent=2))
+        found: object = codes()
+    else:
+        found = schema_of(REFERENCES[kind])
+    click.echo(json.dumps(found, indent=2))
