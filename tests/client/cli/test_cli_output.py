@@ -12,7 +12,8 @@ from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.formats import precise_text
 from millpond.client.cli.printing.listing import Column, show
-from millpond.client.cli.printing.task_output import LONGEST_LINE, Output
+from millpond.client.cli.printing.task_lines import CLEAR_LINE, LONGEST_LINE
+from millpond.client.cli.printing.task_output import Output
 from millpond.client.cli.printing.waiting_line import WaitingLine
 from millpond.model.amounts import milli_text
 
@@ -115,7 +116,30 @@ def test_no_task_writes_over_its_number_or_colours_the_line_of_another(make_chun
     output = Output((terminal, terminal), labelled=True)
     output.write(make_chunk("10 %\r\x1b[8m99 %\n", task=0))
     output.write(make_chunk("b\r\n", task=1))
-    assert terminal.getvalue() == "[0] 10 %\r[0] \x1b[8m99 %\x1b[0m\n[1] b\n"
+    assert terminal.getvalue() == "[0] \x1b[8m99 %\x1b[0m\n[1] b\n"
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_the_progress_bar_of_a_gang_stands_below_its_lines_until_it_ends(make_chunk, monkeypatch, raw):
+    monkeypatch.setenv("COLUMNS", "20")
+    terminal = Terminal()
+    output = Output((terminal, terminal), labelled=True, raw=raw)
+    for data, task in (("\r 1%\r 2%", 0), ("step 1\n", 1), (" of 9\r 3%", 0), (f"\r{'#' * 40}\r", 1), ("\n", 1)):
+        output.write(make_chunk(data, task=task))
+    output.finish()
+    shown = terminal.getvalue().split(CLEAR_LINE)
+    assert shown == [
+        "[0]  2%",
+        "[1] step 1\n[0]  2%",
+        "[0]  3%",
+        f"[1] {'#' * 15}",
+        f"[1] {'#' * 40}\n[0]  3%\n",
+    ]
+
+
+def test_a_file_gets_the_progress_bars_of_a_gang_as_they_were_written(make_chunk):
+    chunks = [make_chunk("\r 1%"), make_chunk("\r 2%\r\n")]
+    assert printed(chunks, True)[0] == "[0] \r 1%\r 2%\r\n"
 
 
 def test_a_line_carries_the_time_at_which_it_began(make_chunk):

@@ -42,11 +42,15 @@ class Follower:
         if self.job.array is not None:
             return self._follow_array()
         self._await_start()
-        for chunk in self._client.logs(self.job.id, follow=True, cursor=self._cursor):
-            # Printed and remembered, or neither: an interruption in between would have it printed again.
-            with held_back():
-                self._output.write(chunk)
-                self._cursor = chunk.cursor or self._cursor
+        try:
+            for chunk in self._client.logs(self.job.id, follow=True, cursor=self._cursor):
+                # Printed and remembered, or neither: an interruption in between would have it printed again.
+                with held_back():
+                    self._output.write(chunk)
+                    self._cursor = chunk.cursor or self._cursor
+        except KeyboardInterrupt:
+            self._output.restore()
+            raise
         self._output.finish()
         ended = self._client.wait(self.job.id)
         for account in accounts_of(ended):

@@ -11,9 +11,9 @@ from typing import Final, TextIO
 
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.task_lines import RESET, TaskLines
 from millpond.specs.api.jobs.logs import LogChunk
 
-RESET: Final = "\x1b[0m"
 _LONGEST_SEQUENCE: Final = 4_096
 """Characters that may belong to one sequence; what is longer, or goes on in another line, is text."""
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*+m")
@@ -27,8 +27,6 @@ _TURNING: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """A line with one of them reads otherwise than it is (Unicode Technical Report 36, section 2.10.3)."""
 _BEGUN: Final = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+|[\]PX^_][^\x07\x1b\n]*+\x1b?+|[ -/]*+)?\Z")
 """A sequence at the end of a piece, which may go on in the next one."""
-LONGEST_LINE: Final = 2**20
-"""Characters that are kept of a line until its end: a program may never write one."""
 
 
 class TerminalFilter:
@@ -87,31 +85,35 @@ class Output:
         self._labelled = labelled
         self._timed = timed
         self._notify = notify
-        self._open_lines: dict[tuple[int, int, str], str] = {}
+        self._lines = TaskLines()
         self._attempt = 0
 
     def write(self, chunk: LogChunk) -> None:
         """Print one piece."""
         if chunk.attempt > self._attempt:
             if self._attempt:
+                self._lines.clear()
                 self._notify(f"{chunk.job} was started again, run {chunk.attempt}")
             self._attempt = chunk.attempt
         stream = self._stream(chunk.stream)
         data = self._shown(chunk, stream)
         if self._labelled or self._timed:
-            self._write_lines(chunk, data, stream)
+            self._lines.write((chunk.attempt, chunk.task, chunk.stream), self._head(chunk), data, stream)
+            if chunk.attempt_over:
+                for name in ("stdout", "stderr"):
+                    self._lines.end((chunk.attempt, chunk.task, name))
         else:
             stream.write(data)
         stream.flush()
 
     def finish(self) -> None:
         """Print what tasks left without a line end."""
-        for key in list(self._open_lines):
-            self._finish(key)
+        self._lines.end_all()
         self.restore()
 
     def restore(self) -> None:
-        """Leave the terminal without the colours of a task."""
+        """Leave the terminal without the colours of a task, and without a line that is not over."""
+        self._lines.clear()
         for stream in {self._stream(key[2]) for key, known in self._filters.items() if known.has_colours}:
             stream.write(RESET)
             stream.flush()
@@ -119,40 +121,11 @@ class Output:
     def _stream(self, name: str) -> TextIO:
         return self._streams[name == "stderr"]
 
-    def _finish(self, key: tuple[int, int, str]) -> None:
-        rest = self._open_lines.pop(key, "")
-        if rest:
-            stream = self._stream(key[2])
-            stream.write(f"{rest}\n")
-            stream.flush()
-
     def _shown(self, chunk: LogChunk, stream: TextIO) -> str:
         """What the stream may be shown of a piece."""
         if stream not in self._filtered:
             return chunk.data
-        key = (chunk.attempt, chunk.task, chunk.stream)
-        data = self._filters.setdefault(key, TerminalFilter()).shown(chunk.data)
-        if not (self._labelled or self._timed):
-            return data
-        # No task writes over the number in front of its line, nor colours the next one.
-        data = data.replace("\r\n", "\n").replace("\r", f"\r{self._head(chunk)}")
-        return "\n".join(f"{line}{RESET}" if "\x1b" in line else line for line in data.split("\n"))
-
-    def _write_lines(self, chunk: LogChunk, data: str, stream: TextIO) -> None:
-        """Whole lines only: two tasks that write at once must not share a line, nor two streams of one."""
-        head = self._head(chunk)
-        key = (chunk.attempt, chunk.task, chunk.stream)
-        *lines, rest = data.split("\n")
-        if lines:
-            lines[0] = self._open_lines.pop(key, head) + lines[0]
-            stream.write("".join(f"{line}\n" for line in [lines[0], *(head + line for line in lines[1:])]))
-        if rest:
-            self._open_lines[key] = self._open_lines.get(key, head) + rest
-            if len(self._open_lines[key]) > LONGEST_LINE:
-                self._finish(key)
-        if chunk.attempt_over:
-            for name in ("stdout", "stderr"):
-                self._finish((chunk.attempt, chunk.task, name))
+        return self._filters.setdefault((chunk.attempt, chunk.task, chunk.stream), TerminalFilter()).shown(chunk.data)
 
     def _head(self, chunk: LogChunk) -> str:
         """What stands before a line that begins in this piece."""

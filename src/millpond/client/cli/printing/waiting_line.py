@@ -13,12 +13,12 @@ from typing import Self, TextIO
 
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.array_tables import where
+from millpond.client.cli.printing.task_lines import CLEAR_LINE
 from millpond.client.sdk.resources.jobs import ENDED
 from millpond.specs.api.jobs.jobs import JobInfo
 
 PATIENCE_S = 0.5
 """Shorter waits are not worth a word."""
-_CLEAR_LINE = "\r\x1b[2K"
 
 
 class WaitingLine:
@@ -40,7 +40,7 @@ class WaitingLine:
 
     def __exit__(self, *_exception: object) -> None:
         if self._interactive and self._said:
-            self._stream.write(_CLEAR_LINE)
+            self._stream.write(CLEAR_LINE)
             self._stream.flush()
 
     def show(self, job: JobInfo, now: float) -> None:
@@ -54,7 +54,7 @@ class WaitingLine:
             waited = formats.span(now - job.submitted_at)
             width = shutil.get_terminal_size().columns - 1
             text = f"{job.state} for {waited}: {about}"
-            self._stream.write(_CLEAR_LINE + (text if len(text) <= width else f"{text[: width - 1]}…"))
+            self._stream.write(CLEAR_LINE + (text if len(text) <= width else f"{text[: width - 1]}…"))
         elif not self._said and job.state == "queued":
             self._stream.write(f"pond: {job.id} waits: {about}\n")
         else:
