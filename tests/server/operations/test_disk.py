@@ -159,6 +159,16 @@ def test_what_was_sent_and_is_never_used_counts_for_its_sender(api: Api) -> None
     assert send(api, contents[6]) == 201
 
 
+def test_what_was_sent_counts_on_where_a_full_disk_keeps_it_from_being_written_down(tmp_path: Path) -> None:
+    sent = SentContents(tmp_path)
+    for user in ("ada", "bob"):
+        sent.note(user, [("ab" * 32, MIB)])
+    (tmp_path / "blobs" / "sent" / "new-ada").mkdir()  # where a file cannot be written
+    with pytest.raises(OSError, match="new-ada"):
+        sent.settle(lambda digest: True)
+    assert sent.held() == {"ada": MIB, "bob": MIB}
+
+
 def put_dataset(api: Api, content: bytes, name: str = "fresh") -> int:
     """Send a folder with one file, and make it the next version of a dataset; returns its number."""
     entry = FileEntry(path="a", digest=digest_of(content), size=len(content))

@@ -63,7 +63,7 @@ class SentContents:
     def settle(self, is_pending: Callable[[str], bool]) -> None:
         """Forget what is counted otherwise by now, or gone."""
         with self._lock:
-            self._held = {}
+            held = {}
             for user, lines in self._all():
                 kept = {digest: size for digest, size in lines if is_pending(digest)}
                 path = self._folder / f"{_PREFIX}{user}"
@@ -71,9 +71,10 @@ class SentContents:
                     fresh = self._folder / f"new-{user}"
                     fresh.write_text("".join(f"{digest} {size}\n" for digest, size in kept.items()))
                     fresh.rename(path)
-                    self._held[user] = sum(kept.values())
+                    held[user] = sum(kept.values())
                 else:
                     path.unlink()
+            self._held = held  # not earlier: what a full disk keeps from being looked at counts as before
 
     def _all(self) -> Iterable[tuple[str, list[tuple[str, int]]]]:
         for path in sorted(self._folder.glob(f"{_PREFIX}*")):
