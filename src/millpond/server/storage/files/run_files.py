@@ -7,7 +7,6 @@ writes into either. Of a gang, what several tasks leave at one path is that of t
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -18,7 +17,7 @@ from typing import Final
 
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.folders import LARGEST_BATCH, MOST_BATCHED, batch_of
-from millpond.node.host.files import write_json
+from millpond.node.host.files import read_json, write_json
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.node.task.workspace import OUTPUT, Workspace, blob_path, copy_content, make_output
 from millpond.server.storage.files.admission import complete_snapshot
@@ -96,7 +95,7 @@ class RunFiles:
         with self._lock:
             make_output(files.record.parent)
             known = files.record.with_suffix(".carried")
-            before: dict[str, str] = json.loads(known.read_text()) if known.exists() else {}
+            before: dict[str, str] = read_json(known) or {}
             now = {entry.path: entry.digest for entry in snapshot.files}
             for path in before.keys() - now.keys():
                 _remove(folder, path)
