@@ -22,7 +22,6 @@ from millpond.server.views.visibility import Reader, reader_of
 from millpond.specs.api.pool.cells import CellCardsInfo, CellChainInfo, CellMapInfo, CellNodeInfo, CellOwedInfo
 from millpond.specs.api.pool.queues import (
     QueueBorrower,
-    QueueCells,
     QueueDetailInfo,
     QueueInfo,
     QueueModelShare,
@@ -101,18 +100,7 @@ class Queues:
             users=[_user_info(user, work) for user, work in detail.users],
             borrowers=self._borrowers(detail, caller),
             largest=await self._largest(detail.largest, detail.largest_milli, reader_of(caller)),
-            cells=[
-                QueueCells(
-                    level=each.level,
-                    pinned=each.pinned,
-                    owed=each.owed,
-                    in_use=each.in_use,
-                    free=each.free,
-                    lent=each.lent,
-                    bad=each.bad,
-                )
-                for each in detail.cells
-            ],
+            cells=list(detail.cells),
             settings={} if row is None or row.document is None else row.document,
             version=0 if row is None else row.version,
             changed_by="" if row is None else row.by,

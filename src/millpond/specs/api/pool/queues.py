@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from millpond.model.tenancy.cells import CellUsage
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueModelShare:
@@ -136,28 +138,6 @@ class QueueWaitingJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueCells:
-    """The cells of one level that a queue and those below it are owed; the last four numbers add up to the first.
-
-    Attributes:
-        level: card, switch, socket, node, rack of 4 nodes.
-        pinned: they are certain machines.
-        in_use: work of the queue is in them.
-        free: nobody would have to leave them.
-        lent: work of others would.
-        bad: there is no healthy hardware for them.
-    """
-
-    level: str
-    pinned: bool = False
-    owed: int
-    in_use: int
-    free: int
-    lent: int
-    bad: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDetailInfo:
     """One queue with those who use it.
 
@@ -180,7 +160,7 @@ class QueueDetailInfo:
     users: list[QueueUserInfo] = field(default_factory=list)
     borrowers: list[QueueBorrower] = field(default_factory=list)
     largest: QueueWaitingJob | None = None
-    cells: list[QueueCells] = field(default_factory=list)
+    cells: list[CellUsage] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

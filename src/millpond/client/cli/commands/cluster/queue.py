@@ -14,9 +14,9 @@ from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.sdk import Client
 from millpond.model.amounts import cards_text, count_text, memory_text, milli_text, seconds_text
+from millpond.model.tenancy.cells import CellUsage
 from millpond.specs.api.pool.queues import (
     QueueBorrower,
-    QueueCells,
     QueueDetailInfo,
     QueueInfo,
     QueueList,
@@ -81,7 +81,7 @@ _BORROWERS: ListTable[QueueBorrower] = ListTable(
 )
 
 
-_CELLS: ListTable[QueueCells] = ListTable(
+_CELLS: ListTable[CellUsage] = ListTable(
     (
         Column("CELLS", lambda each: f"{each.level}, pinned" if each.pinned else each.level, gives_way=True),
         Column("OWED", lambda each: str(each.owed), right=True),
