@@ -17,6 +17,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from millpond.scheduling.placement.bid_price import best_fill
+
 CARD_MILLI = 1000
 _TOLERANCE = 1e-7
 _PIVOTS = 2_000
@@ -43,7 +45,8 @@ def most_allocated_milli(asked: Mapping[int, int], cards: int) -> float:
     for _ in range(_PIVOTS):
         duals = np.linalg.solve(basis.T, cost)
         prices = np.clip(duals[:count], 0.0, sizes)
-        worth, pattern = _best_pattern(widths, prices, room)
+        values, pattern = best_fill(widths, prices, room)
+        worth = float(values[room])
         bound = min(bound, cards * worth + float(demand @ (sizes - prices)))
         column, column_cost = _entering(duals, sizes, pattern, worth)
         if column is None:
@@ -72,26 +75,3 @@ def _entering(duals: Floats, sizes: NDArray[np.int64], pattern: Floats, worth: f
     if worth + duals[count] > _TOLERANCE * CARD_MILLI:
         return np.append(pattern, 1.0), 0.0
     return None, 0.0
-
-
-def _best_pattern(widths: NDArray[np.int64], prices: Floats, room: int) -> tuple[float, Floats]:
-    """Unbounded knapsack: what one card can hold at most at these prices, and how many of each size that takes."""
-    worth = np.zeros(room + 1)
-    chosen = np.full(room + 1, -1)
-    for filled in range(1, room + 1):
-        worth[filled] = worth[filled - 1]
-        fitting = int(np.searchsorted(widths, filled, side="right"))
-        if fitting:
-            values = prices[:fitting] + worth[filled - widths[:fitting]]
-            best = int(np.argmax(values))
-            if values[best] > worth[filled] + _TOLERANCE:
-                worth[filled], chosen[filled] = values[best], best
-    pattern = np.zeros(len(widths))
-    filled = room
-    while filled > 0:
-        if chosen[filled] < 0:
-            filled -= 1
-        else:
-            pattern[chosen[filled]] += 1.0
-            filled -= int(widths[chosen[filled]])
-    return float(worth[room]), pattern

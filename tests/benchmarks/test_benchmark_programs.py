@@ -98,7 +98,7 @@ def test_simulator_speed_counts_jobs_and_pods(traces, capsys):
 def test_placement_quality_never_exceeds_the_bound(traces, capsys):
     placement_quality.main(["--traces", str(traces), "--lists", "default", "--seeds", "3", "--json", "-"])
     rows = printed(capsys)["rows"]
-    assert [row["scorer"] for row in rows] == ["DEFAULT", "FGD", "BEST_FIT"]
+    assert [row["placement"] for row in rows] == ["default", "fgd", "best-fit"]
     for row in rows:
         for mark, allocated in row["allocated_gpu_percent"].items():
             assert allocated <= row["bound"][mark] + 1e-9

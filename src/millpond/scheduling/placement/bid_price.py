@@ -37,7 +37,7 @@ def slice_values(frequencies: Mapping[int, int]) -> Int64Array:
     counts = np.array([wanted[size] for size in sorted(wanted)], dtype=np.float64)
     capacity = WHOLE_CARD_MILLI // step
     prices = _cutting_stock_prices(sizes, counts / counts.sum(), capacity)
-    worth, _ = _fill(sizes, prices, capacity)
+    worth, _ = best_fill(sizes, prices, capacity)
     by_step = np.rint(worth * VALUE_OF_CARD).astype(np.int64)
     return by_step[np.arange(WHOLE_CARD_MILLI + 1) // step]
 
@@ -79,12 +79,16 @@ def _entering(sizes: Int64Array, prices: FloatArray, capacity: int) -> tuple[Flo
         surplus = np.zeros(len(sizes))
         surplus[cheapest] = -1.0
         return surplus, float(-prices[cheapest]), 0.0
-    worth, pattern = _fill(sizes, prices, capacity)
+    worth, pattern = best_fill(sizes, prices, capacity)
     return pattern, float(worth[capacity] - 1.0), 1.0
 
 
-def _fill(sizes: Int64Array, prices: FloatArray, capacity: int) -> tuple[FloatArray, FloatArray]:
-    """Unbounded knapsack: best value of every capacity, shape (capacity + 1,), and the pattern of the last."""
+def best_fill(sizes: Int64Array, prices: FloatArray, capacity: int) -> tuple[FloatArray, FloatArray]:
+    """Unbounded knapsack: how much one card of sizes, ascending, is worth at most at these prices.
+
+    Returns:
+        The best value of every capacity, shape (capacity + 1,), and how many of each size the best of the last takes.
+    """
     worth = np.zeros(capacity + 1)
     chosen = np.full(capacity + 1, -1)
     for room in range(1, capacity + 1):
