@@ -20,6 +20,7 @@ from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import (
     affinities,
     aversions,
 )
+from millpond.engines.kubernetes.adoption.affinities.recently_asked import RecentlyAsked
 from millpond.engines.kubernetes.adoption.affinities.spread_counts import SpreadCounts
 from millpond.engines.kubernetes.adoption.affinities.spread_terms import SpreadTerm, spreads
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
@@ -85,10 +86,12 @@ class Neighbours:
         self._changed = changed
         self._labels: dict[str, Mapping[str, str]] = {}
         self._pods: dict[str, PlacedPod] = {}
-        self._beside: dict[NeighbourTerm, _Places] = {}
+        self._beside = RecentlyAsked(
+            MOST_TERMS, self._places_of, lambda places: self._tell(places.key, places.by_value)
+        )
         self._averse: dict[NeighbourTerm, _Places] = {}
-        self._spreads: dict[SpreadTerm, SpreadCounts] = {}
-        self._tallies: dict[SpreadTerm, SpreadCounts] = {}
+        self._spreads = RecentlyAsked(MOST_SPREADS, self._counts_of, lambda each: self._tell(each.key, each.full))
+        self._tallies = RecentlyAsked(MOST_SPREADS, self._counts_of)
 
     def node_known(self, name: str, labels: Mapping[str, str]) -> None:
         """A node is there, or has other labels."""
@@ -96,10 +99,10 @@ class Neighbours:
         if before == labels and name in self._labels:
             return
         self._labels[name] = labels
-        watched: list[_Places | SpreadCounts] = [*self._beside.values(), *self._averse.values()]
-        for places in (*watched, *self._spreads.values()):
+        watched: list[_Places | SpreadCounts] = [*self._beside.kept.values(), *self._averse.values()]
+        for places in (*watched, *self._spreads.kept.values()):
             self._tell(places.key, places.relabel(name, before, labels))
-        for counts in self._tallies.values():
+        for counts in self._tallies.kept.values():
             counts.relabel(name, before, labels)
             self.tallied += 1
 
@@ -130,8 +133,8 @@ class Neighbours:
         Args:
             labels: that it has of its own.
         """
-        found = {term.beside_label: "" for term, places in self._beside.items() if places.has(labels)}
-        found |= {term.label: "" for term, counts in self._spreads.items() if counts.has(labels)}
+        found = {term.beside_label: "" for term, places in self._beside.kept.items() if places.has(labels)}
+        found |= {term.label: "" for term, counts in self._spreads.kept.items() if counts.has(labels)}
         return found | {term.averse_label: "" for term, places in self._averse.items() if places.has(labels)}
 
     def requirements(
@@ -145,17 +148,17 @@ class Neighbours:
         namespace, labels = pod.metadata.namespace, pod.labels
         own = aversions(pod)
         for term in own:
-            self._watch(term)
+            self._beside.get(term)
             yield NodeRequirement(term.beside_label, NodeOperator.DOES_NOT_EXIST)
         for term in affinities(pod):
-            if self._watch(term).by_node or not (term in within or term.matches(namespace, labels)):
+            if self._beside.get(term).by_node or not (term in within or term.matches(namespace, labels)):
                 yield NodeRequirement(term.beside_label, NodeOperator.EXISTS)
             else:  # the first of those that lie together
                 yield NodeRequirement(term.topology_key, NodeOperator.EXISTS)
         for spread in spreads(pod):
             yield NodeRequirement(spread.topology_key, NodeOperator.EXISTS)
             if spread not in within:
-                self._watch_spread(spread)
+                self._spreads.get(spread)
                 yield NodeRequirement(spread.label, NodeOperator.DOES_NOT_EXIST)
         for term in self._averse:
             if term not in own and term.matches(namespace, labels):
@@ -169,19 +172,19 @@ class Neighbours:
         """
         meta, labels = pod.metadata, self._labels.get(node, {})
         for term in aversions(pod):
-            if self._watch(term).has(labels):
+            if self._beside.get(term).has(labels):
                 return f"pod {meta.name} must not lie beside pods {term.text}, and one came to node {node} meanwhile"
         for term in affinities(pod):
             if term in within:
                 continue
-            places = self._watch(term)
+            places = self._beside.get(term)
             is_first = not places.by_node and term.matches(meta.namespace, pod.labels) and term.topology_key in labels
             if not is_first and not places.has(labels):
                 return f"pod {meta.name} must lie beside pods {term.text}, and none is at node {node} now"
         for spread in spreads(pod):
             if spread in within:
                 continue
-            if spread.place_of(node, labels) is None or self._watch_spread(spread).has(labels):
+            if spread.place_of(node, labels) is None or self._spreads.get(spread).has(labels):
                 return (
                     f"pod {meta.name} must be spread ({spread.text}), and at node {node} it would be one too many now"
                 )
@@ -200,50 +203,22 @@ class Neighbours:
 
     def lie_anywhere(self, term: NeighbourTerm) -> bool:
         """Whether any of the pods that a term means lies on a node."""
-        return bool(self._watch(term).by_node)
+        return bool(self._beside.get(term).by_node)
 
     def lie_beside(self, term: NeighbourTerm, node: str) -> bool:
         """Whether one of them lies on a node or beside it."""
-        return self._watch(term).has(self._labels.get(node, {}))
+        return self._beside.get(term).has(self._labels.get(node, {}))
 
     def tally(self, term: SpreadTerm) -> SpreadCounts:
         """How many pods of a constraint lie where, kept up to date until too many others were asked for."""
-        counts = self._tallies.pop(term, None)
-        if counts is None:
-            if len(self._tallies) >= MOST_SPREADS:
-                self._tallies.pop(next(iter(self._tallies)))
-            counts = self._counts_of(term)
-        self._tallies[term] = counts
-        return counts
+        return self._tallies.get(term)
 
-    def _watch(self, term: NeighbourTerm) -> _Places:
-        """Where the pods of a term lie, kept up to date until too many others were asked for."""
-        places = self._beside.pop(term, None)
-        if places is not None:
-            self._beside[term] = places
-            return places
-        while len(self._beside) >= MOST_TERMS:
-            left = self._beside.pop(next(iter(self._beside)))
-            self._tell(left.key, list(left.by_value))
-        places = self._beside[term] = _Places(term.topology_key)
+    def _places_of(self, term: NeighbourTerm) -> _Places:
+        places = _Places(term.topology_key)
         for pod in self._pods.values():
             if term.matches(pod.namespace, pod.labels):
                 places.add(pod.node, self._labels.get(pod.node, {}), 1)
-        self._tell(term.topology_key, list(places.by_value))
         return places
-
-    def _watch_spread(self, term: SpreadTerm) -> SpreadCounts:
-        """The same for a constraint that nodes have a pseudo-label of."""
-        counts = self._spreads.pop(term, None)
-        if counts is not None:
-            self._spreads[term] = counts
-            return counts
-        while len(self._spreads) >= MOST_SPREADS:
-            left = self._spreads.pop(next(iter(self._spreads)))
-            self._tell(left.key, left.full)
-        counts = self._spreads[term] = self._counts_of(term)
-        self._tell(term.topology_key, counts.full)
-        return counts
 
     def _counts_of(self, term: SpreadTerm) -> SpreadCounts:
         counts = SpreadCounts(term)
@@ -256,14 +231,14 @@ class Neighbours:
 
     def _count(self, pod: PlacedPod, count: int) -> None:
         labels = self._labels.get(pod.node, {})
-        for spread, counts in self._spreads.items():
+        for spread, counts in self._spreads.kept.items():
             if spread.matches(pod):
                 self._tell(counts.key, counts.add(pod.node, labels, count))
-        for spread, counts in self._tallies.items():
+        for spread, counts in self._tallies.kept.items():
             if spread.matches(pod):
                 counts.add(pod.node, labels, count)
                 self.tallied += 1
-        for term, places in self._beside.items():
+        for term, places in self._beside.kept.items():
             if term.matches(pod.namespace, pod.labels):
                 self._count_at(places, pod.node, labels, count)
         for term in pod.averse_to:
