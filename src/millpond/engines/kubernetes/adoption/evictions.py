@@ -6,7 +6,6 @@ An eviction keeps to disruption budgets; while one of those says no, it is asked
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,14 +17,13 @@ from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.engines.kubernetes.cluster.cluster_refusals import StatusError
+from millpond.engines.kubernetes.cluster.pod_evictions import TOO_MANY, refusal_to_evict
 
 PAUSED_BY: Final = "millpond.io/paused-by"
 """On an owner that Millpond has paused: the job that stands for its pods."""
 AGAIN_S: Final = 5.0
-_NOT_FOUND, _CONFLICT, _TOO_MANY = 404, 409, 429
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
 """On owners that Kueue pauses and lets go on by the same field."""
-POLICIES: Final = ("policy/v1", "policy/v1beta1")
 _BY_KIND: Final = {(kind.kind, kind.api.partition("/")[0]): kind for kind in OWNERS}
 
 
@@ -35,7 +33,6 @@ class Evictions:
     def __init__(self, api: ClusterApi, answers: PodAnswers) -> None:
         self._api = api
         self._answers = answers
-        self._policy = POLICIES[0]
 
     async def pause(self, key: GangKey, job: str) -> bool:
         """Have the owner of a gang end all of it, until it is resumed; false where it has no such thing."""
@@ -65,33 +62,13 @@ class Evictions:
     async def evict(self, pod: ScheduledPod, grace_s: float, why: str) -> None:
         """Have a pod end, however long its disruption budgets forbid it; returns when that is on its way."""
         await self._answers.mark_disrupted(pod, why)
-        path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/eviction"
-        while True:
-            body = {
-                "apiVersion": self._policy,
-                "kind": "Eviction",
-                "metadata": {"name": pod.metadata.name, "namespace": pod.metadata.namespace},
-                "deleteOptions": {
-                    "gracePeriodSeconds": math.ceil(grace_s),
-                    "preconditions": {"uid": pod.metadata.uid},
-                },
-            }
-            try:
-                await self._api.ask("POST", path, body)
-            except StatusError as error:
-                if error.code in (_NOT_FOUND, _CONFLICT):
-                    return  # it is gone, or another of its name is there
-                if error.code == _TOO_MANY:
-                    await self._answers.tell(pod, "EvictionRefused", f"it is to leave ({why}), and cannot yet: {error}")
-                elif self._policy == POLICIES[0]:
-                    self._policy = POLICIES[1]  # the cluster is older than the one, or forbids both
-                    continue
-                else:
-                    self._policy = POLICIES[0]
-                    await self._answers.tell(pod, "EvictionFailed", f"it is to leave ({why}): {error}")
-                await asyncio.sleep(AGAIN_S)
+        meta = pod.metadata
+        while (error := await refusal_to_evict(self._api, meta.namespace, meta.name, meta.uid, grace_s)) is not None:
+            if error.code == TOO_MANY:
+                await self._answers.tell(pod, "EvictionRefused", f"it is to leave ({why}), and cannot yet: {error}")
             else:
-                return
+                await self._answers.tell(pod, "EvictionFailed", f"it is to leave ({why}): {error}")
+            await asyncio.sleep(AGAIN_S)
 
     async def _set_paused(self, kind: OwnerKind, meta: Mapping[str, Any], job: str | None) -> bool:
         body: dict[str, Any] = {"metadata": {"uid": meta["uid"], "annotations": {PAUSED_BY: job}}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
 import time
@@ -15,7 +14,6 @@ from typing import Final
 
 from lightkube.models.meta_v1 import OwnerReference
 
-from millpond.engines.kubernetes.adoption.evictions import POLICIES
 from millpond.engines.kubernetes.agent.agent_context import AgentPlaces, ClaimSide, ClusterSide
 from millpond.engines.kubernetes.agent.allocations import PodKey
 from millpond.engines.kubernetes.agent.metrics_listener import MetricsAddress, metrics_served
@@ -32,6 +30,7 @@ from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.engines.kubernetes.cluster.cluster_refusals import StatusError
 from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess, find_config
 from millpond.engines.kubernetes.cluster.objects import PodObject
+from millpond.engines.kubernetes.cluster.pod_evictions import refusal_to_evict
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 from millpond.engines.kubernetes.pods.suspension_order import ANSWERS_ANNOTATION, SuspensionAnswer, answers_text
 from millpond.model.errors import InvalidInputError
@@ -43,7 +42,6 @@ log = logging.getLogger(__name__)
 NODE, NAMESPACE, POD = "MILLPOND_AGENT_NODE", "MILLPOND_AGENT_NAMESPACE", "MILLPOND_AGENT_POD"
 """Variables by which the agent knows where it is, which its pod fills by the downward API."""
 _AGAIN_S: Final = 1.0
-_GONE: Final = frozenset({404, 409})
 _REQUESTS_AT_ONCE: Final = 4
 _WATCHES: Final = 2
 
@@ -167,19 +165,6 @@ class AgentRequests:
         namespace, name = pod
         log.warning("pod %s/%s is evicted: %s", namespace, name, reason)
         trouble = PassTrouble(f"pod {namespace}/{name} cannot be evicted, and is asked to leave again", (StatusError,))
-        for policy in itertools.cycle(POLICIES):
-            meta = {"namespace": namespace, "name": name}
-            body = {
-                "apiVersion": policy,
-                "kind": "Eviction",
-                "metadata": meta,
-                "deleteOptions": {"preconditions": {"uid": uid}},
-            }
-            try:
-                await self._api.ask("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body)
-                return
-            except StatusError as error:
-                if error.code in _GONE:
-                    return
-                trouble.note(error)
+        while (error := await refusal_to_evict(self._api, namespace, name, uid)) is not None:
+            trouble.note(error)
             await asyncio.sleep(_AGAIN_S)
