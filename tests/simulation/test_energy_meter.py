@@ -15,7 +15,11 @@ from test_scenarios import SMALL, played, small
 
 from millpond.client.cli.commands.simulation.replay import command
 from millpond.model import events
+from millpond.model.decisions import Grant, Placement, Start, Suspend, SuspendMode
 from millpond.model.energy import J_PER_KWH, DeclaredPower, EnergyRates, RateSeries
+from millpond.model.reasons import Cause
+from millpond.model.resources import TaskRequest
+from millpond.model.workloads import Job, Kind, Role
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.core import make_scheduler
@@ -87,6 +91,29 @@ def test_what_is_drawn_before_the_figures_begin_and_by_undeclared_models_is_not_
     assert found.idle.energy_j == pytest.approx(200 * 50.0)
     assert found.machines.energy_j == pytest.approx(200 * MACHINE_W)
     assert found.unknown_gpu_s == 200.0
+
+
+def test_a_machine_that_is_described_anew_has_the_work_on_it_as_it_was_and_one_that_was_lost_has_none() -> None:
+    """One job computes, one is frozen, one is swapped; then the same node joins once more, and again after its loss."""
+    (node,) = uniform_cluster("1x3")
+    meter = EnergyMeter(RATES)
+    meter.happened(events.NodeJoined(0.0, node))
+    for number, device in enumerate(node.devices):
+        placement = Placement(0, "worker", node.name, (Grant(device.uuid, 1000, 1000, 0),))
+        meter.happened(events.JobSubmitted(0.0, Job(f"j{number}", (Role.rigid(TaskRequest(devices=1), 1),))))
+        meter.decided(0.0, [Start(number, f"j{number}", 1, Cause.FITS, (placement,))])
+        meter.happened(events.Confirmed(0.0, number))
+    for number, mode in ((1, SuspendMode.FREEZE), (2, SuspendMode.SWAP)):
+        meter.decided(0.0, [Suspend(10 + number, f"j{number}", 1, Cause.TURN_TAKEN, mode)])
+        meter.happened(events.Confirmed(0.0, 10 + number))
+    meter.happened(events.NodeJoined(100.0, node))
+    meter.happened(events.NodeLost(200.0, node.name))
+    meter.happened(events.NodeJoined(300.0, node))
+    found = meter.close(400.0)
+    busy_w = 50.0 + 200.0 * BUSY[Kind.TRAIN]
+    drawn = {job: each.energy_j for job, each in found.by_job.items()}
+    assert drawn == pytest.approx({"j0": 200 * busy_w, "j1": 200 * 50.0})
+    assert found.idle.energy_j == pytest.approx(200 * 50.0 + 3 * 100 * 50.0)
 
 
 def test_a_scenario_shows_what_its_rows_drew_and_nothing_where_no_power_is_declared() -> None:

@@ -117,8 +117,7 @@ class EnergyMeter:
                 self._kinds[job.id] = job.kind
             case events.NodeJoined(node=node):
                 self._known[node.name] = node
-                self._node_leaves(node.name, event.at)
-                self._node_comes(node, event.at)
+                self._node_comes(node, event.at, self._node_leaves(node.name, event.at))
             case events.NodePowerChanged(node=name, state=NodePowerState.BOOTING):
                 self._node_comes(self._known[name], event.at)
             case events.NodePowerChanged(node=name, state=NodePowerState.FAILED):
@@ -170,19 +169,20 @@ class EnergyMeter:
 
     # ---- what is where ------------------------------------------------------------------------------------------
 
-    def _node_comes(self, node: Node, at: float) -> None:
+    def _node_comes(self, node: Node, at: float, before: Mapping[str, _Card] = {}) -> None:
+        """A machine is there; one that is described anew has the work on its cards as it was."""
         self._nodes[node.name] = at, tuple(device.uuid for device in node.devices)
-        self._cards.update((device.uuid, _Card(device.model, at)) for device in node.devices)
-        for task, place in self._places.items():
-            if place.node == node.name:  # the machine is described anew, and its work goes on
-                self._put(task, place, at)
-                self._compute(task, at, computes=True)
+        for device in node.devices:
+            card = before.get(device.uuid)
+            self._cards[device.uuid] = _Card(device.model, at, {} if card is None else card.held)
 
-    def _node_leaves(self, name: str, at: float) -> None:
+    def _node_leaves(self, name: str, at: float) -> dict[str, _Card]:
         since, cards = self._nodes.pop(name, (at, ()))
         self._charge_machine(since, at)
-        for uuid in cards:
-            self._charge(self._cards.pop(uuid), at)
+        left = {uuid: self._cards.pop(uuid) for uuid in cards}
+        for card in left.values():
+            self._charge(card, at)
+        return left
 
     def _enter(self, job: str, placements: Iterable[Placement], at: float) -> None:
         for place in placements:
