@@ -15,7 +15,6 @@ Beside each figure stands how far it moves when the overhead is a tenth smaller 
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import statistics
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.calibration import calibration_rate
-from benchmarks.reporting import Table, emit, note, verdict
+from benchmarks.reporting import Table, command_line, emit, note, program, verdict
 from benchmarks.server.served import ServedPond
 from millpond.model.decisions import Decision
 from millpond.model.events import DurationPredicted, Ended, Event, JobSubmitted, NodeJoined, Tick
@@ -192,14 +191,14 @@ def _course(run: Run, jobs: Collection[str], started_at: dict[str, float], ended
     )
 
 
-def main(arguments: list[str] | None = None) -> int:
+@program
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--jobs", type=int, default=1_000, help="jobs that are compared [1000]")
     parser.add_argument("--before", type=int, default=150, help="jobs on which the overhead is measured [150]")
     parser.add_argument("--mean-length", type=float, default=3.0, metavar="S", help="of the commands [3]")
     parser.add_argument("--seed", type=int, default=1, help="of arrivals and lengths [1]")
-    parser.add_argument("--json", metavar="FILE", help="write the result there; - is standard output")
     options = parser.parse_args(arguments)
     lots = random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="millpond-twin-") as directory:

@@ -1,7 +1,7 @@
 """Decisions in cells: 5,000 nodes of 8 cards, 10 virtual clusters, filled to 80 % with gangs of all sizes.
 
-Prints how long the start takes (chains, guarantees, their check), and for gangs that come and go around the fill: how
-many decisions a second, and the median and 99th percentile of one, in CPU time of this process. A decision is the
+Measured is how long the start takes (chains, guarantees, their check), and for gangs that come and go around the fill:
+how many decisions a second, and the median and 99th percentile of one, in CPU time of this process. A decision is the
 choice of the very cards, and their binding; a departure gives them back. With ``--lent`` the rest of each cluster's
 cells is full of other work, so the quietest cells have to be found.
 
@@ -16,13 +16,13 @@ the 99th percentile, 60 s to start.
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import time
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
 from benchmarks.calibration import as_served
+from benchmarks.reporting import Table, command_line, emit, program
 from millpond.model.decisions import Decision, Start, Stop
 from millpond.model.events import Confirmed, Ended, JobSubmitted, NodeJoined, QueueChanged, StopRequested
 from millpond.model.hardware.devices import Device
@@ -198,7 +198,7 @@ def owed_queue(name: str, nodes: int, count: int) -> Queue:
     return Queue(name, guarantee=Amount(1000 * cards), cells=tuple(cell for cell in owed if cell.count))
 
 
-def measured(load: Load | LiveLoad, options: argparse.Namespace) -> dict[str, object]:
+def measured(load: Load | LiveLoad, options: Namespace) -> dict[str, object]:
     """How long start and fill take, how many decisions a second are made then, and how long one step takes."""
     together = options.together if options.live else 1
     if options.lent:
@@ -233,9 +233,10 @@ def measured(load: Load | LiveLoad, options: argparse.Namespace) -> dict[str, ob
     }
 
 
-def main() -> None:
-    """Measure, and print one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+@program
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print a table of one row."""
+    parser = command_line(__doc__)
     parser.add_argument("--nodes", type=int, default=5_000)
     parser.add_argument("--clusters", type=int, default=10)
     parser.add_argument("--decisions", type=int, default=20_000)
@@ -243,9 +244,12 @@ def main() -> None:
     parser.add_argument("--lent", action="store_true", help="other work is on all cards of the clusters from the start")
     parser.add_argument("--live", action="store_true", help="whole cycles of a scheduler")
     parser.add_argument("--together", type=int, default=1, help="with --live, so many gangs are submitted at once")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     load = (LiveLoad if options.live else Load)(options.nodes, options.clusters, options.seed)
-    print(json.dumps(measured(load, options)))
+    row = measured(load, options)
+    table = Table(*row)
+    table.add(*map(str, row.values()))
+    emit(row, options.json, [table])
 
 
 if __name__ == "__main__":

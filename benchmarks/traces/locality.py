@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.forecasting.load_series import instant, rows_of
-from benchmarks.reporting import Row, Table, command_line, emit, note, table_of
+from benchmarks.reporting import Row, Table, command_line, emit, note, program, table_of
 from millpond.model.contents import Content
 from millpond.model.resources import TaskRequest
 from millpond.model.workloads import Job, Role
@@ -153,6 +153,7 @@ def placed(requests: Sequence[Request], ordering: str, durations: str) -> Served
     return Served(100.0 * simulation.caches.hits / simulation.caches.starts, latency_s / len(entries))
 
 
+@program
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run it."""
     parser = command_line(__doc__)

@@ -20,8 +20,8 @@ from benchmarks.cycles import bounded_cycles, core_speed, cycle_scenes, restorin
 from benchmarks.server import chaos, hostile_clients, platform_speed, twin
 from benchmarks.server.own_postgresql import what_is_missing
 from benchmarks.sharing import gate_overhead, gate_shares
-from benchmarks.tenancy import evictions, tenancy
-from benchmarks.traces import ordering_quality, placement_quality, simulator_speed
+from benchmarks.tenancy import cells, evictions, tenancy
+from benchmarks.traces import locality, ordering_quality, placement_quality, simulator_speed
 from millpond.simulation import packing, queueing
 
 pytestmark = pytest.mark.long
@@ -123,6 +123,16 @@ def test_evictions_walks_through_worlds_and_finds_nothing_wrong(capsys):
     assert result["wrong"] == []
 
 
+def test_cells_counts_decisions_of_an_allocator_and_of_a_scheduler(capsys):
+    small = ["--nodes", "16", "--clusters", "2", "--decisions", "6", "--json", "-"]
+    for arguments in ([], ["--lent"], ["--live", "--lent"], ["--live", "--together", "3"]):
+        cells.main([*small, *arguments])
+        row = printed(capsys)
+        assert row["live"] is ("--live" in arguments)
+        assert row["gangs_running"] > 0
+        assert row["decisions_per_s"] > 0
+
+
 def test_tenancy_measures_what_it_says(monkeypatch, capsys):
     monkeypatch.setattr(tenancy, "RECLAIMS", tenancy.RECLAIMS[-1:])
     tenancy.main(["--steps", "60", "--scale", "0.01", "--json", "-"])
@@ -162,10 +172,13 @@ def test_bounded_cycles_measures_what_it_says(monkeypatch, capsys):
         (ordering_quality, ["--traces", "nowhere"], "no folder nowhere"),
         (simulator_speed, ["--traces", "nowhere"], "no folder nowhere"),
         (placement_quality, ["--traces", "nowhere"], "no folder nowhere"),
+        (locality, ["--traces", "nowhere"], "no folder nowhere"),
         (core_speed, ["--pods", "nowhere.csv"], "nowhere.csv"),
         (core_speed, ["--pods", "nowhere.csv", "--json", "nowhere/result.json"], "no file can be written there"),
         (platform_speed, ["--json", "nowhere/result.json"], "no file can be written there"),
         (chaos, ["--json", "."], "no file can be written there"),
+        (twin, ["--json", "."], "no file can be written there"),
+        (cells, ["--json", "."], "no file can be written there"),
     ],
 )
 def test_a_path_that_is_not_there_is_named_in_one_line(tmp_path, monkeypatch, capsys, program, arguments, said):
