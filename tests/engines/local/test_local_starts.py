@@ -67,6 +67,7 @@ def test_a_task_is_told_its_rank_its_cards_and_its_name(bench: Bench) -> None:
         "NODE_RANK": "2",
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
+        "PET_LOCAL_ADDR": "127.0.0.3",
         "CUDA_VISIBLE_DEVICES": "",
         "MILLPOND_FAKE_DEVICES": "FAKE-fake-1-1",
         "MILLPOND_JOB_ID": "told",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import random
 import socket
 from collections.abc import Container
@@ -40,6 +41,9 @@ class Rendezvous:
         Each task counts as a machine of its own (``LOCAL_RANK`` 0 of 1, ``NODE_RANK`` its rank), wherever it is placed:
         it sees only its own devices, numbered from 0, so that a program which picks its card by ``LOCAL_RANK`` picks
         one that it has; and a launcher such as torchrun inside the task starts its workers below that rank.
+
+        torchrun tells machines apart by name and process id, which in sandboxes of one machine are often the same: each
+        task gets a loopback address of its own to be known by (``--local-addr``, whose default is ``PET_LOCAL_ADDR``).
         """
         return {
             "MASTER_ADDR": ADDRESS,
@@ -49,6 +53,7 @@ class Rendezvous:
             "NODE_RANK": str(task),
             "LOCAL_RANK": "0",
             "LOCAL_WORLD_SIZE": "1",
+            "PET_LOCAL_ADDR": str(ipaddress.ip_address(ADDRESS) + task),
         }
 
 
