@@ -31,21 +31,15 @@ from millpond.scheduling.ordering.running import (
     aged_key,
     displaceable,
     displaced_below,
+    movable_from,
+    preemption_costs,
     running_keys,
     soonest_displaceable,
 )
 from millpond.scheduling.ordering.time_left import reached_s
 from millpond.scheduling.placement.arrays import BoolArray, FloatArray
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
-from millpond.scheduling.reclaiming.roster import (
-    LEAST_MOVING_CARDS,
-    MOST_MOVED_CARDS,
-    SLOT_CARDS,
-    SLOT_CHARGE,
-    SLOT_DEBT,
-    SLOT_LOSS,
-    SLOT_STARTED,
-)
+from millpond.scheduling.reclaiming.roster import LEAST_MOVING_CARDS
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.settings import Settings
 
@@ -196,14 +190,14 @@ class Default(Ordering):
         return below
 
     def costs(self, slots: FloatArray, now: float) -> FloatArray:
-        # Work of hardly a card is charged for more than it has.
-        return np.where(slots[SLOT_CARDS] > cards_of(0), _charges(slots, now) / COST_WEIGHT, 0.0)
+        costs = np.empty(slots.shape[1])
+        self._preemption_costs(slots, now, COST_WEIGHT, cards_of(0), costs)
+        return costs
 
     def moved_from(self, slots: FloatArray, now: float, budget: float) -> FloatArray:
-        charges, size = _charges(slots, now), slots[SLOT_CARDS]
-        stays = (charges > COST_WEIGHT * budget * (1.0 + _ROUNDING)) | (size > MOST_MOVED_CARDS)
-        keys = charges / (COST_WEIGHT * MOVE_GATE * np.maximum(size, cards_of(0))) * (1.0 - _ROUNDING)
-        return np.where(stays, np.inf, keys)
+        keys, most = np.empty(slots.shape[1]), COST_WEIGHT * budget * (1.0 + _ROUNDING)
+        self._movable_from(slots, now, most, COST_WEIGHT * MOVE_GATE, cards_of(0), _ROUNDING, keys)
+        return keys
 
     # ---- upkeep -------------------------------------------------------------------------------------------------
 
@@ -213,6 +207,8 @@ class Default(Ordering):
         self._soonest = kernels.call(soonest_displaceable.__name__)
         self._displaceable = kernels.call(displaceable.__name__)
         self._displaced_below = kernels.call(displaced_below.__name__)
+        self._preemption_costs = kernels.call(preemption_costs.__name__)
+        self._movable_from = kernels.call(movable_from.__name__)
 
     def snapshot(self) -> dict[str, Any]:
         return {**super().snapshot(), "guard": self.guard.snapshot()}
@@ -220,13 +216,6 @@ class Default(Ordering):
     def restore(self, plain: dict[str, Any]) -> None:
         super().restore(plain)
         self.guard.restore(plain["guard"])
-
-
-def _charges(slots: FloatArray, now: float) -> FloatArray:
-    """(slots,) of ``running.charge_of``."""
-    service = np.maximum(now - slots[SLOT_STARTED] - slots[SLOT_DEBT], 0.0)
-    charges: FloatArray = slots[SLOT_CHARGE] + slots[SLOT_LOSS] * service
-    return charges
 
 
 def _move_gate(asked_cards: float, key: float) -> float:

@@ -142,6 +142,36 @@ def charge_of(slots: FloatArray, slot: int, now: float) -> float:
 
 
 @lean_kernel
+def preemption_costs(slots: FloatArray, now: float, per_cost: float, least_size: float, costs: FloatArray) -> None:
+    """Fill ``costs`` (slots,) with the card-seconds that ending each takes of the budget, or fewer.
+
+    ``per_cost``: what a charge has for each. ``least_size``: work of no more cards is charged for more than it has.
+    """
+    for slot in range(slots.shape[1]):
+        costs[slot] = charge_of(slots, slot, now) / per_cost if slots[SLOT_CARDS, slot] > least_size else 0.0
+
+
+@lean_kernel
+def movable_from(
+    slots: FloatArray, now: float, most: float, gate: float, least_size: float, rounding: float, keys: FloatArray
+) -> None:
+    """Fill ``keys`` (slots,) with from which key for each card of a job each may be moved aside for it; or infinity.
+
+    Args:
+        most: the highest charge.
+        gate: a charge may be so many times such a key for each card moved.
+        least_size: work counts as of so many cards at least.
+        rounding: the part by which a key may be too low.
+    """
+    for slot in range(slots.shape[1]):
+        charge, size = charge_of(slots, slot, now), slots[SLOT_CARDS, slot]
+        if charge > most or size > MOST_MOVED_CARDS:
+            keys[slot] = np.inf
+        else:
+            keys[slot] = charge / (gate * max(size, least_size)) * (1.0 - rounding)
+
+
+@lean_kernel
 def displaced_below(
     slots: FloatArray, now: float, keys: FloatArray, most: float, rounding: float, below: FloatArray
 ) -> None:

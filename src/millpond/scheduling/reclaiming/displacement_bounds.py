@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from millpond.scheduling.placement.arrays import BoolArray, FloatArray
-from millpond.scheduling.placement.kernels import KernelSet
+from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.kept_turns import KeptTurns
 from millpond.scheduling.reclaiming.request_bounds import Asked, BarredNodes, Reach, RequestBounds
+from millpond.scheduling.reclaiming.room_bounds import highest_of_owners
 from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_OWNER
 from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.records import Group, JobRecord
@@ -51,10 +52,12 @@ class DisplacementBounds:
         """and of which shields these two; who is asked to leave closes nobody's."""
         self.kept_turns = KeptTurns(state, displacement)
         self._requests = RequestBounds(state, running, self.kept_turns)
+        self.use_kernels(interpreted())
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; bounds are the same."""
         self._requests.use_kernels(kernels)
+        self._highest_of_owners = kernels.call(highest_of_owners.__name__)
 
     def begin(self) -> None:
         """A walk begins, with its ``Displacement``."""
@@ -105,7 +108,7 @@ class DisplacementBounds:
             roster = self._state.roster
             found = self._highest[priority] = np.full(roster.owner_count, -np.inf)
             if len(found):  # slots that nobody has had yet are nobody's
-                np.maximum.at(found, roster.live[SLOT_OWNER].astype(np.int64), self._running.bounds(priority))
+                self._highest_of_owners(roster.owners, self._running.bounds(priority), found)
         return found
 
     def open_to(self, record: JobRecord) -> BoolArray:

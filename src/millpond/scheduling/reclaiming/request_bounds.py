@@ -124,7 +124,7 @@ class RequestBounds:
     def _open_slots(self, reaches: Sequence[Reach], slots: Int64Array) -> BoolArray:
         """(reaches, slots of the roster) which of these slots are within each reach."""
         roster = self._state.roster
-        found, owners = np.zeros((len(reaches), roster.width), dtype=np.bool_), roster.owners_of(slots)
+        found, owners = np.zeros((len(reaches), roster.width), dtype=np.bool_), roster.owners[slots]
         for number, reach in enumerate(reaches):
             is_open = np.ones(len(slots), dtype=np.bool_) if reach.owners is None else reach.owners[owners]
             kept = self._kept_turns.of(reach.queue, slots) if reach.queue else None

@@ -21,6 +21,13 @@ from millpond.scheduling.reclaiming.roster import ROW_COMPUTE, ROW_DEVICES, ROW_
 from millpond.scheduling.reclaiming.victims import MOST_ROWS, join, shift_row, shift_slot
 
 
+@lean_kernel
+def highest_of_owners(owners: Int64Array, bounds: FloatArray, highest: FloatArray) -> None:
+    """Raise ``highest`` (owners,) to the highest of the ``bounds`` of the work of each; those are (slots,) both."""
+    for slot in range(owners.shape[0]):
+        highest[owners[slot]] = max(highest[owners[slot]], bounds[slot])
+
+
 @kernel
 def rooms_below(
     nodes: Int64Array,

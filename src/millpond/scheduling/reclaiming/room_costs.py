@@ -28,6 +28,7 @@ from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_DEVICES
 from millpond.scheduling.reclaiming.attempts import Attempt, RoomCosts
 from millpond.scheduling.reclaiming.roster import (
     MOST_MOVED_CARDS,
+    NO_NODE,
     ROW_COMPUTE,
     ROW_DEVICES,
     ROW_NEXT,
@@ -143,19 +144,21 @@ def bound_costs(
     Its rows are the least harm of any of them, the least harm for each milli of compute that a job holds in all, and
     the sum of that compute, once for each holding on the node. A node without such jobs has infinite harm and sum 0.
 
-    ``places``, ``slots``, ``milli``: (holdings,), see ``Roster.places``.
+    ``places``, ``slots``, ``milli``: (rows,), see ``Roster.places``.
     """
     for node in range(bounds.shape[1]):
         bounds[_LEAST, node] = np.inf
         bounds[_RATE, node] = np.inf
         bounds[_MILLI, node] = 0.0
     for place in range(places.shape[0]):
+        node = places[place]
+        if node == NO_NODE:
+            continue
         slot = slots[place]
         least = harm[slot]
         if move_harm.shape[0] > 0:
             least = min(least, move_harm[slot])
         if least < np.inf:
-            node = places[place]
             bounds[_LEAST, node] = min(bounds[_LEAST, node], least)
             bounds[_MILLI, node] += milli[place]
             if milli[place] > 0:

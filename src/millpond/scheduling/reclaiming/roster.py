@@ -66,11 +66,12 @@ LEAST_MOVING_CARDS = 2.0
 """Only for jobs of so many cards are others moved aside."""
 
 
-_NOWHERE: Int64Array = np.zeros(0, dtype=np.int64)
+_PLACE_NODE, _PLACE_SLOT, _PLACE_MILLI = range(3)
+"""Fields of a place: node and slot of a row, and the compute, in milli, that the job holds in all."""
 
 _TABLES = (
-    "rows", "row_devices", "row_memory", "node_head", "slots", "live",
-    "_row_bytes", "_row_cells", "_device_cells", "_memory_cells", "_head_cells", "_slot_cells",
+    "rows", "row_devices", "row_memory", "node_head", "slots", "live", "_places",
+    "_row_bytes", "_row_cells", "_device_cells", "_memory_cells", "_head_cells", "_slot_cells", "_place_cells",
 )  # fmt: skip
 """All tables of a roster, and the same memory as cells."""
 
@@ -109,6 +110,8 @@ class Roster:
     def __init__(self) -> None:
         self.row_devices: Int64Array = np.zeros((0, 1), dtype=np.int64)
         self.row_memory: Int64Array = np.zeros((0, 1), dtype=np.int64)
+        self._places: Int64Array = np.zeros((3, 0), dtype=np.int64)
+        """(3, rows), what all rows are asked for at once, field by field."""
         self._hold_rows(np.zeros((64, _ROW_FIELDS), dtype=np.int64), devices=1)
         self.live: FloatArray = np.zeros((_SLOT_FIELDS, 0))
         self._hold_slots(np.zeros((_SLOT_FIELDS, 64)))
@@ -121,9 +124,9 @@ class Roster:
         self._slot_rows: list[tuple[int, ...]] = [()] * 64
         self._rows_used = 0
         """How many rows were ever used; ``width`` says that of slots."""
-        self._places: tuple[Int64Array, Int64Array, Int64Array] = (_NOWHERE, _NOWHERE, _NOWHERE)
-        self._places_at = -1
-        """Of which version these are."""
+        self._owners: Int64Array = np.zeros(0, dtype=np.int64)
+        self._owners_at = (-1, 0)
+        """Of which version and width these are."""
         self._free_rows: list[int] = []
         self._free_slots: list[int] = []
         """Those of them that were given back."""
@@ -159,6 +162,7 @@ class Roster:
         # What was never used is zero, and is not touched: memory costs more than what is written to it.
         used, rows, devices = slice(self._rows_used), self.rows.T, self.row_devices.shape[1]
         self.row_devices, self.row_memory = self.row_devices[used], self.row_memory[used]
+        self._places = self._places[:, used]
         self._hold_rows(_wider(rows[used], *rows.shape), devices=devices)
         self._hold_slots(_wider(self.live, *self.slots.shape))
         self._hold_heads(self.node_head.copy())
@@ -207,9 +211,9 @@ class Roster:
         self._slot_cells[slot :: self.slots.shape[1]] = array("d", values)
         self.version += 1
         self._by_priority[job.priority] += 1
-        self._slot_rows[slot] = tuple(
-            [self._add_row(slot, task.holding) for task in record.tasks if task.holding is not None]
-        )
+        holdings = [task.holding for task in record.tasks if task.holding is not None]
+        milli = sum([holding.shape.compute_milli * len(holding.devices) for holding in holdings])
+        self._slot_rows[slot] = tuple([self._add_row(slot, holding, milli) for holding in holdings])
 
     def set_minimum_run(self, record: JobRecord, minimum_run_s: float) -> None:
         """A job on the roster runs so long before it may be asked to leave."""
@@ -273,15 +277,18 @@ class Roster:
         """How many owners the roster has known."""
         return len(self._owner_numbers)
 
-    def owners_of(self, slots: Int64Array) -> Int64Array:
-        """(slots,) the number of whose job each has."""
-        owners: Int64Array = self.live[SLOT_OWNER, slots].astype(np.int64)
-        return owners
+    @property
+    def owners(self) -> Int64Array:
+        """(slots,) the number of whose job each has, or had last; to be read, not written."""
+        stamp = self.version, self.width
+        if stamp != self._owners_at:
+            self._owners, self._owners_at = self.live[SLOT_OWNER].astype(np.int64), stamp
+        return self._owners
 
     def are_of(self, owners: BoolArray) -> BoolArray:
         """(slots,) whose job is of one of these owners, (owners,); a restored roster may know no owner yet."""
         known = owners if len(owners) else np.zeros(1, dtype=np.bool_)
-        of_owners: BoolArray = known[self.live[SLOT_OWNER].astype(np.int64)]
+        of_owners: BoolArray = known[self.owners]
         return of_owners
 
     def one_of_each_owner(self, slots: Int64Array) -> list[JobRecord]:
@@ -297,40 +304,33 @@ class Roster:
     def slots_on(self, nodes: Int64Array) -> Int64Array:
         """The jobs that hold something on these nodes."""
         # The last stands for no node, as given back rows have it.
-        used, there = self.rows[:, : self._rows_used], np.zeros(len(self.node_head) + 1, dtype=np.bool_)
+        (places, slots, _), there = self.places(), np.zeros(len(self.node_head) + 1, dtype=np.bool_)
         there[nodes[nodes < len(self.node_head)]] = True  # beyond are nodes that never had any
         among = np.zeros(self.width, dtype=np.bool_)
-        among[used[ROW_SLOT, there[used[ROW_NODE]]]] = True
+        among[slots[there[places]]] = True
         return np.flatnonzero(among & (self.live[SLOT_ALIVE] > 0.0))
 
     def places(self) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Of all holdings the nodes, the slots, and what compute, in milli, their jobs hold in all: (holdings,) each.
+        """Of all rows the nodes, the slots, and what compute, in milli, their jobs hold in all: (rows,) each.
 
-        They are to be read, not written.
+        They are to be read, not written. The node of a row that was given back is ``NO_NODE``.
         """
-        if self._places_at != self.version:
-            used = self.rows[:, : self._rows_used]
-            nodes, slots, compute, devices = used[[ROW_NODE, ROW_SLOT, ROW_COMPUTE, ROW_DEVICES]]
-            there = np.flatnonzero(nodes != NO_NODE)
-            slots = slots[there]
-            in_all = np.bincount(slots, compute[there] * devices[there]).astype(np.int64)
-            self._places = nodes[there], slots, in_all[slots]
-            self._places_at = self.version
-        return self._places
+        used = self._places[:, : self._rows_used]
+        return used[_PLACE_NODE], used[_PLACE_SLOT], used[_PLACE_MILLI]
 
     def places_of(self, wanted: BoolArray) -> tuple[Int64Array, Int64Array]:
         """On which nodes jobs, (slots,), hold something, and the slots of these jobs: (places,) each."""
         nodes, slots, _ = self.places()
-        places = np.flatnonzero(wanted[slots])
+        places = np.flatnonzero(wanted[slots] & (nodes != NO_NODE))
         return nodes[places], slots[places]
 
     def devices_of(self, wanted: BoolArray) -> tuple[Int64Array, Int64Array]:
         """The devices that jobs, (slots,), hold, and the slots of these jobs: (holdings,) each."""
-        used = self.rows[:, : self._rows_used]
-        rows = np.flatnonzero((used[ROW_NODE] != NO_NODE) & wanted[used[ROW_SLOT]])
-        counts = used[ROW_DEVICES, rows]
+        nodes, slots, _ = self.places()
+        rows = np.flatnonzero((nodes != NO_NODE) & wanted[slots])
+        counts = self.rows[ROW_DEVICES, rows]
         held = np.arange(self.row_devices.shape[1]) < counts[:, None]
-        return self.row_devices[rows][held], np.repeat(used[ROW_SLOT, rows], counts)
+        return self.row_devices[rows][held], np.repeat(slots[rows], counts)
 
     def of_queues(self, is_wanted: Callable[[str], bool]) -> list[JobRecord]:
         """All jobs of some queues."""
@@ -349,7 +349,7 @@ class Roster:
                 return float(priority)
         return float("inf")
 
-    def _add_row(self, slot: int, holding: Holding) -> int:
+    def _add_row(self, slot: int, holding: Holding, milli: int) -> int:
         node, shape, count = holding.node, holding.shape, len(holding.devices)
         if node >= self.node_head.shape[0]:
             self._grow_heads(node + 1)
@@ -362,6 +362,10 @@ class Roster:
             node, slot, shape.cpu_milli, shape.memory_mib, shape.compute_milli, shape.limit_milli, count, head, -1,
             *shape.extras, *_NO_EXTRAS[len(shape.extras) :],
         )  # fmt: skip
+        places, stride = self._place_cells, self._places.shape[1]
+        places[_PLACE_NODE * stride + row] = node
+        places[_PLACE_SLOT * stride + row] = slot
+        places[_PLACE_MILLI * stride + row] = milli
         devices, memory, place = self._device_cells, self._memory_cells, row * self.row_devices.shape[1]
         for position, device in enumerate(holding.devices, place):
             devices[position] = device
@@ -381,6 +385,7 @@ class Roster:
         if after >= 0:
             cells[after * _ROW_FIELDS + ROW_PREVIOUS] = before
         cells[first + ROW_NODE] = NO_NODE
+        self._place_cells[_PLACE_NODE * self._places.shape[1] + row] = NO_NODE
         self._free_rows.append(row)
 
     # ---- tables that grow ---------------------------------------------------------------------------------------
@@ -426,10 +431,12 @@ class Roster:
         count = table.shape[0]
         self.row_devices = _wider(self.row_devices, count, devices)
         self.row_memory = _wider(self.row_memory, count, devices)
+        self._places = _wider(self._places, len(self._places), count)
         self.rows: Int64Array = table.T
         self._row_bytes = table.data.cast("B")
         self._row_cells: memoryview[int] = self._row_bytes.cast("q")
         self._device_cells, self._memory_cells = cells_of(self.row_devices), cells_of(self.row_memory)
+        self._place_cells = cells_of(self._places)
 
     def _hold_heads(self, heads: Int64Array) -> None:
         self.node_head: Int64Array = heads

@@ -131,7 +131,7 @@ class RunningWork:
                 found[self._moved_from(priority)[0] * asked_cards <= highest] = np.inf
             else:
                 found = state.ordering.displaced_below(slots, state.now, self.keys(), self.budget)
-            found[~self.outside_cells((priority, priority))] = -np.inf
+            found = np.where(self.outside_cells((priority, priority)), found, -np.inf)
             self._bounds[priority, asked_cards] = found
         return found
 
@@ -145,7 +145,7 @@ class RunningWork:
         if found is None:
             state = self._state
             keys = state.ordering.moved_from(state.roster.live, state.now, self.budget)
-            keys[~self.outside_cells((priority, priority))] = np.inf
+            keys = np.where(self.outside_cells((priority, priority)), keys, np.inf)
             found = self._moved[priority] = keys, float(keys.min(initial=np.inf))
         return found
 
