@@ -31,6 +31,7 @@ from millpond.scheduling.cycle import admission_cycle, line_heads, overdue
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle, AdmissionVerdict, CycleOutcome
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.prospects import Prospects
+from millpond.scheduling.cycle.waiting_requests import WaitingRequests
 from millpond.scheduling.ordering import waiting_lines
 from millpond.scheduling.placement.arrays import BoolArray, Int64Array, NodeMask
 from millpond.scheduling.reclaiming import preemption_budget
@@ -504,7 +505,7 @@ def in_a_walk(world: World) -> Iterator[tuple[Prospects, list[JobRecord], Planne
     core._cycle.planner.begin(standing)
     displaced_at, claims.displaced_at = claims.displaced_at, -1.0
     room_maker.begin_walk()
-    prospects = Prospects(state, core._placer, claims, standing)
+    prospects = Prospects(state, core._placer, claims, standing, WaitingRequests(state, core._placer))
     prospects.look(room_maker.departures, is_short=True)
     yield prospects, [state.waiting.lines[key][0][2] for key in state.waiting.table.keys], core._cycle.planner, claims
     claims.displaced_at = displaced_at

@@ -24,6 +24,7 @@ from millpond.scheduling.cycle.prospects import Departures, Prospects
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.cycle.reserved_places import ReservedPlaces
 from millpond.scheduling.cycle.starting import Starter
+from millpond.scheduling.cycle.waiting_requests import WaitingRequests
 from millpond.scheduling.elastic.gang_sizes import most_tasks
 from millpond.scheduling.elastic.growth import grow, in_order
 from millpond.scheduling.feasibility.request_classes import RequestClass
@@ -122,6 +123,7 @@ class AdmissionCycle:
         self._no_room: dict[RequestClass, list[KeptOff]] = {}
         """Where a request has found no room in this walk, and what kept it off nodes then; kept where that pays."""
         self._is_long = False
+        self._asking: WaitingRequests | None = None
         self._blocked: set[str] = set()
         self._closed: set[Group | None] = set()
         """Groups with a strict ordering of their own, see ``ordering.turns``, of which one is blocked."""
@@ -277,7 +279,9 @@ class AdmissionCycle:
         def departures() -> Departures | None:
             return self._room_maker.departures if len(outcome.plans) < PLANS_PER_CYCLE else None
 
-        prospects = Prospects(state, self._placer, self._claims, standing)
+        if self._asking is None or not self._asking.are_current:
+            self._asking = WaitingRequests(state, self._placer)
+        prospects = Prospects(state, self._placer, self._claims, standing, self._asking)
         return TableHeads(state.waiting, standing, prospects, departures)
 
     def _grow(self, record: JobRecord, outcome: CycleOutcome, standing: QueueRank) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.cycle.waiting_requests import WaitingRequests
 from millpond.scheduling.ordering.line_table import (
     ACCOUNT,
     ASKED_CPU_MILLI,
@@ -28,10 +29,8 @@ from millpond.scheduling.ordering.line_table import (
     TASKS,
 )
 from millpond.scheduling.placement.arrays import BoolArray, FloatArray, Int64Array, NodeMask
-from millpond.scheduling.placement.shapes import Shape
-from millpond.scheduling.placement.shapes_with_room import ShapesWithRoom
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
-from millpond.scheduling.reclaiming.request_bounds import EVERYWHERE, Asked, Reach, moving_for
+from millpond.scheduling.reclaiming.request_bounds import EVERYWHERE, Asked, Reach
 from millpond.scheduling.records import Group, JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.queue_node import UNBOUNDED
@@ -63,11 +62,14 @@ class Prospects:
 
     admitted: BoolArray
 
-    def __init__(self, state: State, placer: Placer, claims: Claims, standing: QueueRank) -> None:
+    def __init__(
+        self, state: State, placer: Placer, claims: Claims, standing: QueueRank, asking: WaitingRequests
+    ) -> None:
         self._state = state
         self._placer = placer
         self._claims = claims
         self._standing = standing
+        self._asking = asking
         self._table = state.waiting.table
         self._departures: Departures | None = None
         self._is_short = False
@@ -142,12 +144,13 @@ class Prospects:
         state, table = self._state, self._table
         if not state.has_bounds:
             return np.ones(len(table), dtype=np.bool_)
-        asked_milli, asked_cpu_milli = self._asked
+        asked_milli, asked_cpu_milli = table.figure(ASKED_MILLI), table.figure(ASKED_CPU_MILLI)
+        of_queues = table.number(QUEUE)
         rooms = [UNBOUNDED if name is None else state.queues.room(name) for name in table.queues.items]
         within, now = self._within_queues, np.array(rooms).reshape(-1, 2)
-        changed = np.flatnonzero((now != self._rooms).any(axis=1)[self._queues])
+        changed = np.flatnonzero((now != self._rooms).any(axis=1)[of_queues])
         if len(changed):
-            milli, cpu = now.T[:, self._queues[changed]]
+            milli, cpu = now.T.take(of_queues[changed], axis=1)
             within = self._within_queues = within.copy()
             within[changed] = (asked_milli[changed] <= milli) & (asked_cpu_milli[changed] <= cpu)
             self._rooms = now
@@ -155,18 +158,9 @@ class Prospects:
             return within
         accounts = table.accounts.items
         of_users = [UNBOUNDED if each is None else state.limits.room(each[1], each[0]) for each in accounts]
-        own_milli, own_cpu = np.array(of_users).reshape(-1, 2).T[:, table.number(ACCOUNT)]
+        own_milli, own_cpu = np.array(of_users).reshape(-1, 2).T.take(table.number(ACCOUNT), axis=1)
         within_both: BoolArray = within & (asked_milli <= own_milli) & (asked_cpu_milli <= own_cpu)
         return within_both
-
-    @cached_property
-    def _asked(self) -> tuple[FloatArray, FloatArray]:
-        """(lines,) what the first of each holds at least, compute and CPU in milli; rows apart are slow to read."""
-        return self._table.figure(ASKED_MILLI).copy(), self._table.figure(ASKED_CPU_MILLI).copy()
-
-    @cached_property
-    def _queues(self) -> Int64Array:
-        return self._table.number(QUEUE).copy()
 
     @cached_property
     def rows_of_strict(self) -> dict[Group, list[int]]:
@@ -257,7 +251,7 @@ class Prospects:
         requests, of_reaches = np.divmod(asked, len(different))
         requests, moves = np.divmod(requests, 2)
         requests, classes = np.divmod(requests, len(Priority))
-        shapes, moving = self._shapes_and_moving
+        shapes, moving = self._asking.single
         least[asked] = bounds.of_requests(
             Asked(
                 shapes[requests],
@@ -273,7 +267,7 @@ class Prospects:
 
     def _moved_from(self, bounds: DisplacementBounds) -> FloatArray:
         """(``_requests``,) from which key on others may be moved aside for who asks for each; or infinite."""
-        _, moving = self._shapes_and_moving
+        _, moving = self._asking.single
         found = np.full((len(moving), len(Priority)), np.inf)
         for cards in set(moving.tolist()) - {0.0}:
             for priority in self._present:
@@ -281,26 +275,10 @@ class Prospects:
         return found.ravel()
 
     @cached_property
-    def _shapes_and_moving(self) -> tuple[Int64Array, FloatArray]:
-        """(requests, fields) what the only task of a job asks for; (requests,) see ``request_bounds.Asked.moving``."""
-        words, requests = self._state.cluster.words, self._table.requests.items
-        used = {number: demand for number, demand in enumerate(requests) if demand is not None}
-        roles = [
-            next((index for index, role in enumerate(demand.roles) if role.desired), 0) for demand in used.values()
-        ]
-        vectors = self._placer.selector.vectors(
-            [words.shapes_of(demand)[role] for demand, role in zip(used.values(), roles, strict=True)]
-        )
-        shapes, moving = np.zeros((len(requests), vectors.shape[1]), dtype=np.int64), np.zeros(len(requests))
-        shapes[list(used)] = vectors
-        moving[list(used)] = [moving_for(demand.gpu_milli) for demand in used.values()]
-        return shapes, moving
-
-    @cached_property
     def _kinds(self) -> Int64Array:
         """(lines,) of which queue, pool and class of priority it is."""
         table = self._table
-        kinds: Int64Array = self._queues * len(table.pools.items) + table.number(POOL)
+        kinds: Int64Array = table.number(QUEUE) * len(table.pools.items) + table.number(POOL)
         return kinds * len(Priority) + self._class_numbers
 
     @cached_property
@@ -368,38 +346,15 @@ class Prospects:
         ends: FloatArray = self._state.now + self._state.ordering.time_left.cautious_of(self._table)
         return ends
 
-    @cached_property
-    def _tasks(self) -> tuple[Int64Array, list[Shape], Int64Array, Int64Array]:
-        """(requests,) the least compute of each, in milli; the shapes of the fewest tasks that can start.
-
-        And for each of these a request and the number of a shape, (tasks,) each.
-        """
-        words, requests = self._state.cluster.words, self._table.requests.items
-        least_milli = np.array([0 if demand is None else demand.least_amount.gpu_milli for demand in requests])
-        numbers: dict[Shape, int] = {}
-        tasks = [
-            (request, numbers.setdefault(shape, len(numbers)))
-            for request, demand in enumerate(requests)
-            if demand is not None
-            for role, shape in zip(demand.roles, words.shapes_of(demand), strict=True)
-            if role.minimum
-        ]
-        of_requests, of_shapes = np.array(tasks, dtype=np.int64).reshape(-1, 2).T
-        return least_milli, list(numbers), of_requests, of_shapes
-
-    @cached_property
-    def _anywhere(self) -> ShapesWithRoom:
-        return ShapesWithRoom(self._placer.selector, self._tasks[1])
-
     def _fit(self, mask: NodeMask | None, of: BoolArray) -> BoolArray:
         """(lines,) whether there may be room for the first on the nodes of a mask; not for lines other than ``of``."""
-        numbers, (least_milli, shapes, of_requests, of_shapes) = self._table.number(REQUEST), self._tasks
+        numbers, (least_milli, shapes, of_requests, of_shapes) = self._table.number(REQUEST), self._asking.tasks
         fits = np.bincount(numbers[of], minlength=len(least_milli)) > 0
         fits &= least_milli <= self._state.cluster.free_gpu_milli
         asked = np.unique(of_shapes[fits[of_requests]])
         have_room = np.zeros(len(shapes), dtype=np.bool_)
         if mask is None and not self._placer.selector.is_random:
-            have_room[asked] = self._anywhere.of(asked)
+            have_room[asked] = self._asking.anywhere.of(asked)
         else:
             have_room[asked] = self._placer.may_fit([shapes[number] for number in asked.tolist()], mask)
         fits[of_requests[~have_room[of_shapes]]] = False

@@ -48,6 +48,7 @@ class NameIndex:
     Attributes:
         models: of devices; ``model`` gives new ones their numbers.
         extras: named extra resources; ``enter_extras`` gives new ones their numbers.
+        shapes_version: rises when requests may mean other shapes than before.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,7 @@ class NameIndex:
         self.extras = Names()
         self._of_whole_cards: set[str] = set()
         self._shapes: WeakValueDictionary[tuple[TaskRequest, str], Shape] = WeakValueDictionary()
-        self._shapes_version = 0
+        self.shapes_version = 0
 
     def plain(self) -> dict[str, list[str]]:
         """All numbers given so far, as plain data: the name at each position."""
@@ -132,10 +133,10 @@ class NameIndex:
         Raises:
             InvalidInputError: it names more kinds of extra resources than a cluster can have; none has got a number.
         """
-        if demand.shapes_at != self._shapes_version:
+        if demand.shapes_at != self.shapes_version:
             self.enter_extras(name for role in demand.roles for name, _ in role.request.extras)
             demand.shapes = tuple(self.shape_of(role.request, demand.pool) for role in demand.roles)
-            demand.shapes_at = self._shapes_version
+            demand.shapes_at = self.shapes_version
         return demand.shapes
 
     def _make_shape(self, request: TaskRequest, pool: str) -> Shape:
@@ -162,4 +163,4 @@ class NameIndex:
 
     def _forget_shapes(self) -> None:
         self._shapes.clear()
-        self._shapes_version += 1
+        self.shapes_version += 1

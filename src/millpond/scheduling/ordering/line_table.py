@@ -36,12 +36,14 @@ class Numbering(Generic[Item]):
 
     Attributes:
         items: by number; None where a number is free.
+        version: rises whenever a number is given to another item than before.
     """
 
-    __slots__ = ("_free", "_numbers", "_uses", "items")
+    __slots__ = ("_free", "_numbers", "_uses", "items", "version")
 
     def __init__(self) -> None:
         self.items: list[Item | None] = []
+        self.version = 0
         self._numbers: dict[Item, int] = {}
         self._uses: list[int] = []
         self._free: list[int] = []
@@ -58,6 +60,7 @@ class Numbering(Generic[Item]):
                 self.items.append(item)
                 self._uses.append(0)
             self._numbers[item] = number
+            self.version += 1
         self._uses[number] += 1
         return number
 
@@ -87,8 +90,8 @@ class LineTable:
     __slots__ = ("_figures", "_numbers", "_row_of", "accounts", "firsts", "keys", "pools", "queues", "requests")
 
     def __init__(self) -> None:
-        self._figures: FloatArray = np.zeros((_FIRST_ROOM, FIGURES))
-        self._numbers: Int64Array = np.zeros((_FIRST_ROOM, 4), dtype=np.int64)
+        self._figures: FloatArray = np.zeros((FIGURES, _FIRST_ROOM))
+        self._numbers: Int64Array = np.zeros((4, _FIRST_ROOM), dtype=np.int64)
         self.keys: list[LineKey] = []
         self.firsts: list[JobRecord] = []
         self._row_of: dict[LineKey, int] = {}
@@ -105,12 +108,12 @@ class LineTable:
 
     def figure(self, which: int) -> FloatArray:
         """(lines,) one column of the figures."""
-        figure: FloatArray = self._figures[: len(self.keys), which]
+        figure: FloatArray = self._figures[which, : len(self.keys)]
         return figure
 
     def number(self, which: int) -> Int64Array:
         """(lines,) one column of the numbers."""
-        number: Int64Array = self._numbers[: len(self.keys), which]
+        number: Int64Array = self._numbers[which, : len(self.keys)]
         return number
 
     def are_of(self, which: int, numbers: Collection[int]) -> BoolArray:
@@ -124,7 +127,7 @@ class LineTable:
     def only(self, rows: Int64Array) -> LineTable:
         """Some of the lines by themselves, to be read: (rows,)."""
         some = LineTable()
-        some._figures, some._numbers = self._figures[rows], self._numbers[rows]
+        some._figures, some._numbers = self._figures.take(rows, axis=1), self._numbers.take(rows, axis=1)
         some.keys = [self.keys[row] for row in rows.tolist()]
         some.firsts = [self.firsts[row] for row in rows.tolist()]
         some.accounts, some.queues, some.requests, some.pools = self.accounts, self.queues, self.requests, self.pools
@@ -135,8 +138,8 @@ class LineTable:
         of_rows = [lines[key] for key in self.keys]
         all_jobs = self.only(np.repeat(np.arange(len(of_rows)), [len(line) for line in of_rows]))
         all_jobs.firsts = [record for line in of_rows for _, _, record in line]
-        all_jobs._figures[:, KEY] = [record.turn for record in all_jobs.firsts]
-        all_jobs._figures[:, SEQUENCE] = [sequence for line in of_rows for _, sequence, _ in line]
+        all_jobs._figures[KEY] = [record.turn for record in all_jobs.firsts]
+        all_jobs._figures[SEQUENCE] = [sequence for line in of_rows for _, sequence, _ in line]
         return all_jobs
 
     def put(self, key: LineKey, first: JobRecord) -> None:
@@ -144,12 +147,12 @@ class LineTable:
         row = self._row_of.get(key)
         if row is None:
             row = self._row_of[key] = len(self.keys)
-            if row == len(self._figures):
-                self._figures = np.vstack([self._figures, np.zeros_like(self._figures)])
-                self._numbers = np.vstack([self._numbers, np.zeros_like(self._numbers)])
+            if row == self._figures.shape[1]:
+                self._figures = np.hstack([self._figures, np.zeros_like(self._figures)])
+                self._numbers = np.hstack([self._numbers, np.zeros_like(self._numbers)])
             self.keys.append(key)
             self.firsts.append(first)
-            self._numbers[row] = (
+            self._numbers[:, row] = (
                 self.accounts.take((first.queue, first.job.user)),
                 self.queues.take(first.queue),
                 self.requests.take(first.demand),
@@ -158,7 +161,7 @@ class LineTable:
         self.firsts[row] = first
         least, limit = first.demand.least_amount, first.job.time_limit_s
         is_whole = len(first.tasks) == 1 or len(first.queued()) == len(first.tasks)
-        self._figures[row] = (
+        self._figures[:, row] = (
             first.turn, first.displaces_above, first.sequence, first.job.priority,
             first.submitted_at, first.attained_s, first.reached_s, first.debt_s,
             np.inf if first.expected_s is None else first.expected_s,
@@ -172,7 +175,7 @@ class LineTable:
     def drop(self, key: LineKey) -> None:
         """A line is gone; the last row takes its place."""
         row = self._row_of.pop(key)
-        account, queue, request, pool = self._numbers[row].tolist()
+        account, queue, request, pool = self._numbers[:, row].tolist()
         self.accounts.give_back(account)
         self.queues.give_back(queue)
         self.requests.give_back(request)
@@ -181,5 +184,5 @@ class LineTable:
         if row != last:
             self.keys[row], self.firsts[row] = moved, first
             self._row_of[moved] = row
-            self._figures[row] = self._figures[last]
-            self._numbers[row] = self._numbers[last]
+            self._figures[:, row] = self._figures[:, last]
+            self._numbers[:, row] = self._numbers[:, last]

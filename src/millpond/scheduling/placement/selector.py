@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -49,6 +49,7 @@ class _Class:
         seen: up to where the change log has been read, -1 for never; ``known``: the nodes scored.
         nowhere_at: where the change log was when the shape was last seen to fit nowhere; -1: it may fit.
         somewhere_at: where it was when the shape was last seen to fit; -1: never.
+        has_cards: whether a node has as many cards of the models, whoever holds them; of the first nodes, or of all.
     """
 
     shape: Int64Array
@@ -58,6 +59,7 @@ class _Class:
     known: int = 0
     nowhere_at: int = -1
     somewhere_at: int = -1
+    has_cards: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
 
 class Selector:
@@ -216,7 +218,10 @@ class Selector:
         of_pool: NDArray[np.bool_] = arrays.pool[: arrays.node_count] == shape.pool
         if shape.devices == 0:
             return of_pool
-        return of_pool & (self._by_node((shape.model_mask >> arrays.device_model) & 1) >= shape.devices)
+        entry = self._class_of(shape)
+        if len(entry.has_cards) < arrays.node_count:  # a node keeps its row, and its cards their models
+            entry.has_cards = self._by_node((shape.model_mask >> arrays.device_model) & 1) >= shape.devices
+        return of_pool & entry.has_cards
 
     def _by_node(self, of_devices: Int64Array) -> Int64Array:
         """(node_count,) the sum over the devices of each node."""

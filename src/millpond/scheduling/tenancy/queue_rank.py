@@ -160,15 +160,15 @@ class QueueRank:
             items = table.accounts.items
             accounts = [items[account] or (DEFAULT_QUEUE, "") for account in present.tolist()]
             if self._strict:
-                parts.extend(np.array([self.standing(*account) for account in accounts]).T[:, of_lines])
+                parts.extend(np.array([self.standing(*account) for account in accounts]).T.take(of_lines, axis=1))
             else:
                 rounds = [self.rounds(queue or DEFAULT_QUEUE) for queue in table.queues.items]
-                parts.extend(np.array(rounds).T[:, table.number(QUEUE)])
-            of_users = np.array(self._standings_of(accounts))[of_lines]
+                parts.extend(np.array(rounds).T.take(table.number(QUEUE), axis=1))
+            of_users = np.array([*zip(*self._standings_of(accounts), strict=True)]).take(of_lines, axis=1)
             if len(grouped):
                 queues = [accounts[account][0] for account in of_lines[grouped].tolist()]
-                of_users[grouped] = self._standings_of([(queue, _ALL) for queue in queues])
-            stretches, lags_s = of_users.T
+                of_users[:, grouped] = np.array(self._standings_of([(queue, _ALL) for queue in queues])).T
+            stretches, lags_s = of_users
             keys = np.where(keys < 0.0, keys + lags_s, keys * stretches)
         return (*parts, keys, arrivals)
 
@@ -197,7 +197,7 @@ class QueueRank:
         none, use_of = (*_NO_GUARANTEE, *[-1.0] * len(takes)), self._state.queues.guarantee_use
         for level in range(max(map(len, guarantors), default=0)):
             nodes = [each[level] if level < len(each) else None for each in guarantors]
-            left = np.array([none if node is None else use_of(node).left for node in nodes]).T[:, of_lines]
+            left = np.array([none if node is None else use_of(node).left for node in nodes]).T.take(of_lines, axis=1)
             without, of_card_memory, card_mib_left, *left_of_others = left[: len(_NO_GUARANTEE)]
             cards = left[len(_NO_GUARANTEE) :]
             fits = takes & ((card_mib <= card_mib_left) | (card_mib == 0))
@@ -253,13 +253,15 @@ class QueueRank:
                 takes[rows, number] = True
                 card_mib[rows, number] = np.minimum(card_mib[rows, number], choice.card_mib)
         of_lines = table.number(REQUEST)
-        return takes[:, of_lines], card_mib[:, of_lines], np.flatnonzero(is_mixed[of_lines])
+        return takes.take(of_lines, axis=1), card_mib.take(of_lines, axis=1), np.flatnonzero(is_mixed[of_lines])
 
     def _cpu_and_memory(self, table: LineTable) -> tuple[FloatArray, FloatArray]:
         """(lines,) the CPU (milli) and the memory (MiB) of the least size of the first of each line."""
         amounts = [Amount() if each is None else each.least_amount for each in table.requests.items]
         of_lines = table.number(REQUEST)
-        cpu, memory = np.array([(each.cpu_milli, each.memory_mib) for each in amounts], dtype=np.float64).T[:, of_lines]
+        cpu, memory = np.array([(each.cpu_milli, each.memory_mib) for each in amounts], dtype=np.float64).T.take(
+            of_lines, axis=1
+        )
         return cpu, memory
 
     def rank_of_growth(self, record: JobRecord) -> Rank:
