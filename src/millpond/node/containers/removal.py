@@ -28,7 +28,7 @@ def drop_ended(containers: Containers, state: str, before: float) -> int:
     dropped = 0
     for name in _printed(containers, listing):
         output = _printed(containers, containers.runtime.end_of(name))
-        if output and _instant(output[0]) < before:
+        if output and datetime.fromisoformat(json.loads(output[0])).timestamp() < before:
             _printed(containers, containers.runtime.remove(name))
             dropped += 1
     return dropped
@@ -57,11 +57,3 @@ def _printed(containers: Containers, command: Sequence[str]) -> list[str]:
     """The lines that a command prints; none when it fails, as when the container went meanwhile."""
     done = ask(command, containers.env, _WITHIN_S)
     return done.stdout.split("\n")[:-1] if done.returncode == 0 else []
-
-
-def _instant(written: str) -> float:
-    """Seconds since 1970 of a JSON string in the form of RFC 3339, with nanoseconds."""
-    text = json.loads(written)
-    seconds, _, rest = text.partition(".")
-    zone = rest.lstrip("0123456789") if rest else ""
-    return datetime.fromisoformat((seconds + zone).replace("Z", "+00:00")).timestamp()
