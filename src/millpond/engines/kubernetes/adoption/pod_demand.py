@@ -146,13 +146,14 @@ def _of_annotations(pod: ScheduledPod) -> Iterator[str]:
 
 def _of_resources(pod: ScheduledPod, extras: Mapping[str, str], by_number: str) -> Iterator[str]:
     containers = [*pod.spec.containers, *pod.spec.init_containers]
-    for name in sorted({name for each in containers for name in each.resources.requests}):
+    whole = () if pod.spec.resources is None else pod.spec.resources.requests
+    for name in sorted({name for each in containers for name in each.resources.requests}.union(whole)):
         if name not in _COUNTED and name not in extras and name != by_number:
             counts = "/" in name and not name.startswith(ANNOTATION_PREFIX)
             remedy = "have an admin name it in kubernetes.extras" if counts else "leave it out"
             yield f"it asks for {name}, which Millpond does not count: {remedy}"
     yield from _of_parts(pod)
-    sidecars = (each for each in pod.spec.init_containers if each.restart_policy == "Always")
+    sidecars = (each for each in pod.spec.init_containers if each.is_sidecar)
     if by_number and any(by_number in each.resources.requests for each in sidecars):
         yield f"an init container that goes on asks for {by_number}: let a container ask for it"
     kinds = {name for each in containers for name in each.resources.requests if name in (MILLI, *VENDORS, by_number)}

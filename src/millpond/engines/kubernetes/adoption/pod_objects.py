@@ -11,7 +11,14 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from millpond.engines.kubernetes.adoption.affinities.host_ports import host_ports, with_ports
-from millpond.engines.kubernetes.cluster.objects import ContainerSpec, ContainerStatus, NodeCondition, ObjectMeta
+from millpond.engines.kubernetes.cluster.objects import (
+    ContainerSpec,
+    ContainerStatus,
+    InitContainer,
+    NodeCondition,
+    ObjectMeta,
+    ResourceNeeds,
+)
 from millpond.engines.kubernetes.pods.pod_marks import SCHEDULER
 
 GATE: Final = "millpond.io/gate"
@@ -65,12 +72,6 @@ class ScheduledContainer(ContainerSpec):
     env: list[VariableName] = field(default_factory=list)
 
 
-class InitContainer(ContainerSpec, rename="camel"):
-    """One that runs before the others, or as long as these."""
-
-    restart_policy: str = ""
-
-
 class SchedulingGate(Struct):
     """Something that somebody waits for before the pod may be scheduled."""
 
@@ -119,6 +120,7 @@ class ScheduledSpec(Struct, rename="camel"):
     service_account_name: str = "default"
     containers: list[ScheduledContainer] = []
     init_containers: list[InitContainer] = []
+    resources: ResourceNeeds | None = None
     overhead: dict[str, str] = {}
     node_selector: dict[str, str] = {}
     affinity: dict[str, Any] = {}

@@ -90,7 +90,7 @@ class NodeObject(Struct):
 
 
 class ResourceNeeds(Struct):
-    """What a container asks for."""
+    """What a container asks for, or a pod as a whole."""
 
     requests: dict[str, str] = {}
 
@@ -111,6 +111,17 @@ class ContainerSpec(Struct):
     ports: tuple[ContainerPort, ...] = ()
 
 
+class InitContainer(ContainerSpec, rename="camel"):
+    """One that runs before the others, or as long as these."""
+
+    restart_policy: str = ""
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Whether it goes on beside those that start behind it."""
+        return self.restart_policy == "Always"
+
+
 class PodAntiAffinity(Struct):
     """Beside which pods it must not lie; terms as the API has them."""
 
@@ -128,7 +139,8 @@ class PodSpec(Struct, rename="camel"):
 
     node_name: str = ""
     containers: list[ContainerSpec] = []
-    init_containers: list[ContainerSpec] = []
+    init_containers: list[InitContainer] = []
+    resources: ResourceNeeds | None = None
     overhead: dict[str, str] = {}
     affinity: PodAffinities | None = None
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol
 
 from lightkube.utils.quantity import parse_quantity
 
-from millpond.engines.kubernetes.cluster.objects import ContainerSpec
+from millpond.engines.kubernetes.cluster.objects import ContainerSpec, InitContainer, ResourceNeeds
 from millpond.model.units import MIB
 
 
@@ -90,8 +90,12 @@ class AskingSpec(Protocol):
         """Those that run together."""
 
     @property
-    def init_containers(self) -> Sequence[ContainerSpec]:
-        """Those that run before them, one after the other."""
+    def init_containers(self) -> Sequence[InitContainer]:
+        """Those that start before them, one after the other."""
+
+    @property
+    def resources(self) -> ResourceNeeds | None:
+        """What all of them may take together, where that is named."""
 
     @property
     def overhead(self) -> dict[str, str]:
@@ -99,15 +103,34 @@ class AskingSpec(Protocol):
 
 
 def asked_by(spec: AskingSpec) -> ResourceAmounts:
-    """What a pod takes of its node: all containers together, or one of those that run before them if that is more."""
-    parts = [each.resources.requests for each in spec.containers]
-    running = total(amounts_in(part, round_up=True) for part in (*parts, spec.overhead))
+    """What a pod takes of its node, as Kubernetes counts it.
+
+    That is what all containers ask for with the sidecars that go on beside them, or one that runs before them with the
+    sidecars that run already, if that is more. What the pod names as a whole stands instead of what these name. What
+    its runtime takes comes on top.
+    """
+    beside = before = NOTHING
     for container in spec.init_containers:
-        first = amounts_in(container.resources.requests, round_up=True)
-        running = ResourceAmounts(
-            max(running.cpu_milli, first.cpu_milli),
-            max(running.memory_mib, first.memory_mib),
-            Counter(running.cards) | Counter(first.cards),
-            Counter(running.others) | Counter(first.others),
-        )
-    return running
+        running = total((beside, amounts_in(container.resources.requests, round_up=True)))
+        before = _larger(before, running)
+        if container.is_sidecar:
+            beside = running
+    needed = total((*(amounts_in(each.resources.requests, round_up=True) for each in spec.containers), beside))
+    if before is not NOTHING:
+        needed = _larger(needed, before)
+    if spec.resources is not None:
+        named, whole = spec.resources.requests, amounts_in(spec.resources.requests, round_up=True)
+        cpu_milli = whole.cpu_milli if "cpu" in named else needed.cpu_milli
+        memory_mib = whole.memory_mib if "memory" in named else needed.memory_mib
+        needed = replace(needed, cpu_milli=cpu_milli, memory_mib=memory_mib)
+    return total((needed, amounts_in(spec.overhead, round_up=True)))
+
+
+def _larger(one: ResourceAmounts, other: ResourceAmounts) -> ResourceAmounts:
+    """The larger amount of each kind."""
+    return ResourceAmounts(
+        max(one.cpu_milli, other.cpu_milli),
+        max(one.memory_mib, other.memory_mib),
+        Counter(one.cards) | Counter(other.cards),
+        Counter(one.others) | Counter(other.others),
+    )
