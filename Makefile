@@ -1,4 +1,5 @@
-# What people type in a clone. Needs python3 (3.11 or newer), python3-venv and make; everything else goes into .venv.
+# What people type in a clone. Needs python3 (3.11 or newer), python3-venv and make; everything else goes into .venv
+# and, for `make test-oldest`, .venv-oldest.
 
 PYTHON ?= python3
 PORT ?= 7433
@@ -15,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Where bytecode is not kept, each of the hundreds of programs that tests start would be compiled anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev up down test test-long test-thorough kernels core test-compiled kubernetes test-kubernetes screenshots lint types imports check clean
+.PHONY: help install dev up down test test-long test-thorough kernels core test-compiled test-oldest kubernetes test-kubernetes screenshots lint types imports check clean
 
 help:
 	@echo 'make install   the environment in $(VENV), with $(BIN)/pond'
@@ -25,6 +26,7 @@ help:
 	@echo 'make test-long whole walks and whole benchmarks, some minutes more'
 	@echo 'make test-thorough  the walks with many more seeds, for a night'
 	@echo 'make test-compiled  the tests of the scheduler, on the compiled one'
+	@echo 'make test-oldest  some quick tests, on the oldest versions of what Millpond stands on'
 	@echo 'make test-kubernetes  jobs as pods of a real cluster on this machine; builds it first (root)'
 	@echo 'make screenshots  a picture of each page of the portal, in docs/images'
 	@echo 'make check     lint, types, import rules, tests'
@@ -99,6 +101,23 @@ test-compiled: core
 	MILLPOND_CORE=compiled $(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not long and not sources' \
 	    tests/scheduling tests/simulation
 
+# That the oldest versions which pyproject.toml allows do: a server starts, and programs, people and browsers are answered.
+# All are installed anew when that file changes, within seconds where uv keeps them (in ~/.cache/uv). A coroutine that an
+# older library calls and does not await is a mere warning else.
+OLDEST := .venv-oldest
+oldest_tests := tests/client tests/server/api/test_api.py tests/server/auth/portal/test_portal.py \
+    $(addprefix tests/server/auth/test_,logging_in.py oidc_logins.py tokens.py) tests/server/sessions \
+    tests/server/startup/test_starting.py tests/server/store \
+    tests/end_to_end/jobs/test_running_jobs.py tests/end_to_end/kubernetes/test_kubernetes.py
+test-oldest: $(OLDEST)/.installed
+	$(OLDEST)/bin/pytest --numprocesses $(TESTERS) --dist worksteal -m 'not long' -W error::RuntimeWarning \
+	    -W error::pytest.PytestUnraisableExceptionWarning $(oldest_tests)
+
+$(OLDEST)/.installed: pyproject.toml | dev
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(OLDEST)
+	@$(BIN)/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable '.[dev]'
+	@touch $@
+
 # A control plane and a kubelet, built once from Debian's source package (root; some minutes), run on loopback.
 kubernetes:
 	tests/engines/kubernetes/real/build
@@ -120,7 +139,7 @@ types: dev
 imports: dev
 	$(BIN)/lint-imports
 
-check: lint types imports test test-compiled test-long
+check: lint types imports test test-compiled test-oldest test-long
 
 clean: down
-	rm -rf $(VENV) .millpond build dist
+	rm -rf $(VENV) $(OLDEST) .millpond build dist
