@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from click.testing import CliRunner
 
 from millpond.client.cli.main import cli
@@ -116,3 +117,20 @@ def test_the_log_is_verified_in_the_database_of_the_last_start_while_no_server_r
     assert "no database in" in refusal("--store", "none")
     with StateDir(state_dir):
         assert "stop it with `pond down`" in refusal()
+
+
+def test_a_database_of_another_version_is_not_verified_and_stays_as_it_is(tmp_path, database_url):
+    state_dir = tmp_path / "state"
+    state_dir.mkdir(mode=0o700)
+    started(state_dir, "--store", database_url)
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = 'of_yesterday'"))
+    done = CliRunner().invoke(cli, ["verify", "--state-dir", str(state_dir)])
+    assert "it is at 'of_yesterday'" in str(done.exception)
+    assert "use the version that wrote it" in done.exception.remedy
+    with engine.connect() as connection:
+        left = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar_one()
+    assert left == "of_yesterday"
+    engine.dispose()
+    assert list(tmp_path.glob("*.before-*")) == []

@@ -15,6 +15,7 @@ from millpond.model.errors import UnavailableError
 from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.records import User
 from millpond.server.store.connection import leadership
+from millpond.server.store.connection.database import connect_to_read
 from millpond.server.store.connection.leadership import Leadership, NotLeadingError, Seat, WritesLostError
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.store import Store
@@ -210,3 +211,16 @@ def test_who_holds_the_lock_and_has_not_begun_does_not_lead_yet(leads: list[Lead
     next_one.close()
     assert leads[0].leadership.show()
     assert not leads[0].leadership.lost
+
+
+def test_who_only_reads_keeps_servers_off_and_replaces_none(leads: list[Lead], postgresql_url: str) -> None:
+    leads[0].store.close()
+    reader = Store(postgresql_url, opens=connect_to_read)
+    with pytest.raises(UnavailableError, match="another server uses this database"):
+        Lead(postgresql_url, replace(SECOND, boot_id="another boot"))
+    with pytest.raises(sa.exc.DBAPIError, match="read-only"):
+        reader.append([LogEntry(1, events.Tick(1.0))])
+    assert reader.leadership.leader() == FIRST
+    reader.close()
+    leads.append(Lead(postgresql_url, SECOND))
+    assert leads[1].leadership.epoch == 2

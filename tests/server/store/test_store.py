@@ -37,7 +37,7 @@ from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority, Role
-from millpond.server.store.connection.database import LONGEST_PATH, sqlite_url
+from millpond.server.store.connection.database import LONGEST_PATH, connect_to_read, sqlite_url
 from millpond.server.store.histories import DecisionEntry, LogEntry
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store, StoredSnapshot
@@ -227,6 +227,19 @@ def test_a_database_that_is_up_to_date_is_opened_without_looking_at_migrations(t
     loaded = subprocess.run([sys.executable, "-c", script, url], capture_output=True, text=True, check=True).stdout
     assert "sqlalchemy" in loaded.split()
     assert "alembic" not in loaded.split()
+
+
+def test_a_store_that_is_opened_to_be_read_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "what? #1" / "a%20b.db"
+    path.parent.mkdir()
+    Store(sqlite_url(path)).close()
+    before = path.read_bytes()
+    store = Store(sqlite_url(path), opens=connect_to_read)
+    assert list(store.events_after(0)) == []
+    with pytest.raises(sa.exc.OperationalError, match="readonly"):
+        store.append([LogEntry(1, events.Tick(1.0))])
+    store.close()
+    assert path.read_bytes() == before
 
 
 def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from millpond.model.decisions import Decision
 from millpond.model.errors import NotFoundError
 from millpond.server.runtime.recovery import restored
 from millpond.server.state_dir import DATABASE_FILE, StateDir
-from millpond.server.store.connection.database import sqlite_url
+from millpond.server.store.connection.database import connect_to_read, sqlite_url
 from millpond.server.store.store import Store, StoredSnapshot
 
 
@@ -32,20 +32,20 @@ class Verification:
 
 
 def verify_state(directory: Path, url: str) -> Verification:
-    """``verify`` for the state of a server that is down.
+    """``verify`` for the state of a server that is down, which is as it was then.
 
     Args:
         url: of its database; empty: SQLite in its state directory.
 
     Raises:
         NotFoundError: there is no database in the directory.
-        UnavailableError: a server uses it, or its snapshots are of a format that this version cannot read.
+        UnavailableError: a server uses it, or another version wrote it.
     """
     path = directory / DATABASE_FILE
     if not url and not path.exists():
         raise NotFoundError(f"no database in {directory}", "name another directory with --state-dir")
     held = StateDir(directory) if directory.is_dir() else contextlib.nullcontext()
-    with held, contextlib.closing(Store(url or sqlite_url(path))) as store:
+    with held, contextlib.closing(Store(url or sqlite_url(path), opens=connect_to_read)) as store:
         return verify(store)
 
 

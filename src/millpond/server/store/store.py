@@ -10,7 +10,7 @@ them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from millpond.model.codec import to_plain
 from millpond.model.decisions import Decision
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import MillpondError
 from millpond.model.units import DAY_S
 from millpond.server.store import deliveries, schema
 from millpond.server.store.audit import AuditStore
@@ -85,16 +85,19 @@ class Store(TableStore):
         url: an SQLAlchemy URL of SQLite or PostgreSQL.
         leadership: of a database that several servers can reach, for a server that says where it is; closed with the
             store.
+        opens: how it is opened; ``connect_to_read`` for a program that changes nothing.
 
     Raises:
         UnavailableError: it cannot be opened, or another server holds it.
     """
 
-    def __init__(self, url: str, leadership: Leadership | None = None) -> None:
+    def __init__(
+        self, url: str, leadership: Leadership | None = None, opens: Callable[..., sa.Engine] = connect
+    ) -> None:
         self.leadership = leadership or claim(url, Seat())
         try:
-            super().__init__(connect(url, self.leadership))
-        except UnavailableError:
+            super().__init__(opens(url, self.leadership))
+        except MillpondError:
             if self.leadership is not None:
                 self.leadership.close()
             raise

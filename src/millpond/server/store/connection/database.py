@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.node.host.late_calls import called_if_late
 from millpond.server.store import migrations
 from millpond.server.store.connection.leadership import LEASE_S, Leadership, Seat, postgresql_options, require_lock
@@ -155,6 +156,37 @@ def connect(url: str, leadership: Leadership | None) -> sa.Engine:
     return engine
 
 
+def connect_to_read(url: str, leadership: Leadership | None) -> sa.Engine:
+    """An engine that changes nothing, on a database of this version that no server uses.
+
+    Args:
+        leadership: as ``claim`` gives it, whose lock is held from here on; no server is replaced by it.
+
+    Raises:
+        UnavailableError: it cannot be reached, or another version wrote it.
+        NotFoundError: nothing was ever stored.
+    """
+    with _explained(url), _said_while_silent(url):
+        parsed = _parsed(url)
+        if leadership is None:
+            file = f"file:{quote(str(parsed.database))}"
+            engine = sa.create_engine(parsed.set(database=file, query={"mode": "ro", "uri": "true"}))
+        else:
+            engine = _engine(parsed, _set_up_postgresql).execution_options(postgresql_readonly=True)
+            require_lock(leadership)
+        with engine.connect() as connection:
+            found = _revisions(connection) if sa.inspect(connection).has_table("alembic_version") else ()
+    if not found:
+        raise NotFoundError("no server has started on the database yet", "name another with --store")
+    if found != [migrations.newest_revision()]:
+        raise UnavailableError(
+            f"the database is of another version of Millpond: it is at {found[0]!r}, this version at "
+            f"{migrations.newest_revision()!r}",
+            "use the version that wrote it; one that is older is upgraded where a server of this version starts on it",
+        )
+    return engine
+
+
 def password_notes(url: str) -> list[str]:
     """What the operator should know of a password in the URL of a database: other accounts read command lines."""
     parsed = sa.make_url(url) if url else None
@@ -215,10 +247,13 @@ def _is_current(engine: sa.Engine) -> bool:
     """Whether nothing has to be done: the usual case, in which alembic need not even be imported."""
     try:
         with engine.connect() as connection:
-            found = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all()
+            return _revisions(connection) == [migrations.newest_revision()]
     except DBAPIError:  # no tables yet, or no database: the migrations report it
         return False
-    return found == [migrations.newest_revision()]
+
+
+def _revisions(connection: sa.Connection) -> Sequence[str]:
+    return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all()
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
