@@ -14,8 +14,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fresh_databases import fresh_sqlite
+import sqlalchemy as sa
+from click.testing import CliRunner
+from fresh_databases import fresh_postgresql, fresh_sqlite
 
+from millpond.client.cli.main import cli
 from millpond.model.errors import UnavailableError
 from millpond.node.containers.detection import RuntimeChoice, find_containers
 from millpond.node.sandbox.sandbox import Sandbox
@@ -23,6 +26,7 @@ from millpond.server.auth import isolation
 from millpond.server.operations import diagnosis
 from millpond.server.operations.diagnosis import diagnose
 from millpond.server.operations.findings import Grade
+from millpond.server.startup.options import ServerOptions, remember
 from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.store.store import Store
 from millpond.specs.api.server import HealthInfo
@@ -126,6 +130,24 @@ def test_a_state_that_this_version_cannot_go_on_from_is_broken_and_one_that_it_c
     assert found.found.startswith("the scheduler's state is of format 1, by Millpond 0.0.9")
     assert "under the version that wrote it" in found.remedy
     assert [each.name for each in tmp_path.iterdir()] == [DATABASE_FILE]
+
+
+def test_state_in_postgresql_is_looked_at_where_the_last_start_kept_it(tmp_path, postgresql_url):
+    url = fresh_postgresql(postgresql_url)
+    remember(ServerOptions(tmp_path, store=url))
+
+    def found() -> str:
+        said = CliRunner().invoke(cli, ["doctor", "--state-dir", str(tmp_path), "-o", "json"]).output
+        return next(each["found"] for each in json.loads(said) if each["what"] == "stored state")
+
+    assert "in PostgreSQL; this version goes on from it" in found()
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = 'of_tomorrow'"))
+    engine.dispose()
+    assert "which this version does not know" in found()
+    remember(ServerOptions(tmp_path, store="postgresql+psycopg://nobody@127.0.0.1:1/none"))
+    assert "connection" in found()
 
 
 def test_a_damaged_database_is_broken(tmp_path):

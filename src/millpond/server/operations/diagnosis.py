@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,7 @@ from millpond.server.operations.devices import device_findings, failed_devices, 
 from millpond.server.operations.findings import Finding, Grade
 from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.storage.disk_use import KEPT_FILES, free_files, fullness
+from millpond.server.store.connection.database import require_readable_postgresql
 from millpond.server.store.connection.reserve import kept_within
 from millpond.server.store.connection.upgrades import require_readable
 from millpond.server.store.tables import RESTORE
@@ -54,15 +56,17 @@ _LEAST_FREE_GIB: Final = 2
 _LEAST_OPEN_FILES: Final = 4096
 _ANSWERS_WITHIN_S: Final = 10.0
 """A server whose store hangs takes five of them to say so."""
+_STORED: Final = "stored state"
 _FOR_SSH: Final = "pip install 'millpond[ssh]' to use the section ssh of the configuration"
 _NETWORK_FILESYSTEMS: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "glusterfs", "lustre")
 
 
-def diagnose(state_dir: Path) -> list[Finding]:
+def diagnose(state_dir: Path, store_of: Callable[[], str] = str) -> list[Finding]:
     """Everything a server needs or could use here, the necessary first.
 
     Args:
         state_dir: where it would keep its state; need not exist. Where it is closed to us, that is the last finding.
+        store_of: finds the URL of its database in a directory that is open to us; empty: SQLite in there.
     """
     if _is_closed(state_dir):
         remedy = "ask as its owner, or choose another with --state-dir"
@@ -78,7 +82,7 @@ def diagnose(state_dir: Path) -> list[Finding]:
         _kernel(),
         *([] if left is None else [_server(left)]),
         _state_directory(state_dir),
-        *_stored_state(state_dir),
+        *_stored_state(state_dir, store_of()),
         _disk(state_dir),
         _limits(server),
         _sandbox(state_dir),
@@ -140,23 +144,30 @@ def _state_directory(path: Path) -> Finding:
     return Finding(what, Grade.OK, str(path))
 
 
-def _stored_state(path: Path) -> list[Finding]:
-    """Whether a server of this version could go on from the state that lies there; nothing where none does."""
-    database = path.absolute() / DATABASE_FILE
-    if not database.is_file():
-        return []
-    what = "stored state"
+def _stored_state(path: Path, store: str) -> list[Finding]:
+    """Whether a server of this version could go on from its state; nothing where there is none in the directory."""
+    if not store.startswith("postgresql"):
+        database = Path(store.removeprefix("sqlite:///")) if store else path.absolute() / DATABASE_FILE
+        return _stored_file(database.absolute()) if database.is_file() else []
+    try:
+        require_readable_postgresql(store)
+    except UnavailableError as error:
+        return [Finding(_STORED, Grade.BROKEN, error.cause, error.remedy)]
+    return [Finding(_STORED, Grade.OK, "in PostgreSQL; this version goes on from it")]
+
+
+def _stored_file(database: Path) -> list[Finding]:
     engine = sa.create_engine("sqlite://", creator=lambda: _read_only(database))
     try:
         with engine.connect() as connection:
             require_readable(connection)
     except UnavailableError as error:
-        return [Finding(what, Grade.BROKEN, error.cause, error.remedy)]
+        return [Finding(_STORED, Grade.BROKEN, error.cause, error.remedy)]
     except sa.exc.DBAPIError as error:
-        return [Finding(what, Grade.BROKEN, f"{database} cannot be read ({error.orig})", RESTORE)]
+        return [Finding(_STORED, Grade.BROKEN, f"{database} cannot be read ({error.orig})", RESTORE)]
     finally:
         engine.dispose()
-    return [Finding(what, Grade.OK, "this version goes on from it")]
+    return [Finding(_STORED, Grade.OK, "this version goes on from it")]
 
 
 def _read_only(database: Path) -> sqlite3.Connection:

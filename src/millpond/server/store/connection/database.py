@@ -172,7 +172,7 @@ def connect_to_read(url: str, leadership: Leadership | None) -> sa.Engine:
             file = f"file:{quote(str(parsed.database))}"
             engine = sa.create_engine(parsed.set(database=file, query={"mode": "ro", "uri": "true"}))
         else:
-            engine = _engine(parsed, _set_up_postgresql).execution_options(postgresql_readonly=True)
+            engine = _postgresql_to_read(parsed)
             require_lock(leadership)
         with engine.connect() as connection:
             found = _revisions(connection) if sa.inspect(connection).has_table("alembic_version") else ()
@@ -185,6 +185,23 @@ def connect_to_read(url: str, leadership: Leadership | None) -> sa.Engine:
             "use the version that wrote it; one that is older is upgraded where a server of this version starts on it",
         )
     return engine
+
+
+def require_readable_postgresql(url: str) -> None:
+    """Refuse a PostgreSQL database from which this version could not go on; nothing is changed in it.
+
+    Raises:
+        UnavailableError: it cannot be reached, or was written by a version of which this one cannot read the state.
+    """
+    from millpond.server.store.connection.upgrades import require_readable
+
+    with _explained(url):
+        engine = _postgresql_to_read(_parsed(url))
+        try:
+            with engine.connect() as connection:
+                require_readable(connection)
+        finally:
+            engine.dispose()
 
 
 def password_notes(url: str) -> list[str]:
@@ -272,6 +289,10 @@ def _set_up_postgresql(connection: Any, _record: Any) -> None:
     cursor.execute(f"SET lock_timeout = {int(LOCKED_WITHIN_S * 1000)}")
     cursor.close()
     connection.commit()
+
+
+def _postgresql_to_read(url: sa.URL) -> sa.Engine:
+    return _engine(url, _set_up_postgresql).execution_options(postgresql_readonly=True)
 
 
 def _engine(url: sa.URL, set_up: Callable[[Any, Any], None] = _set_up_sqlite) -> sa.Engine:

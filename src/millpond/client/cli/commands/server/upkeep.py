@@ -23,8 +23,10 @@ def doctor(output: str, state_dir: Path | None) -> int:
     requests.
     """
     from millpond.server.operations.diagnosis import diagnose
+    from millpond.server.startup.options import store_of
 
-    return print_findings(diagnose(state_dir or default_state_dir()), output)
+    directory = state_dir or default_state_dir()
+    return print_findings(diagnose(directory, lambda: store_of(directory, "")), output)
 
 
 @click.command("verify")
