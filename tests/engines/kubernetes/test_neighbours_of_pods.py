@@ -303,6 +303,16 @@ def test_pods_that_take_the_same_port_of_their_node_lie_on_different_nodes(
     eventually(lambda: allowed(bench, gang) == {"n1", "n3"})
 
 
+def test_a_sidecar_takes_a_port_of_its_node_and_what_runs_before_the_others_does_not(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    (container,) = with_port(443)["containers"]
+    running(cluster, "theirs", "n1", DB, initContainers=[container | {"name": "proxy", "restartPolicy": "Always"}])
+    running(cluster, "other", "n2", DB, initContainers=[container | {"name": "before"}])
+    foreign_pod(cluster, "web", labels=WEB, **with_port(443))
+    eventually(lambda: allowed(bench, bench.gang()) == {"n2", "n3"})
+
+
 def test_a_pod_is_not_bound_where_its_port_was_taken_meanwhile(cluster: StandinCluster, bench: AdoptingBench) -> None:
     foreign_pod(cluster, "web", labels=WEB, **with_port(80))
     bench.stand_for(bench.gang().key)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from millpond.engines.kubernetes.cluster.objects import ContainerSpec
+from millpond.engines.kubernetes.cluster.objects import ContainerSpec, InitContainer
 
 
 class PortSpec(Protocol):
@@ -19,10 +19,15 @@ class PortSpec(Protocol):
     def containers(self) -> Sequence[ContainerSpec]:
         """Those that run together."""
 
+    @property
+    def init_containers(self) -> Sequence[InitContainer]:
+        """Those that start before them."""
+
 
 def host_ports(spec: PortSpec) -> tuple[str, ...]:
     """The ports of its node that a pod has, as labels: no label of Kubernetes has a space."""
-    ports = {each for container in spec.containers for each in container.ports if each.host_port}
+    lasting = (*spec.containers, *(each for each in spec.init_containers if each.is_sidecar))
+    ports = {each for container in lasting for each in container.ports if each.host_port}
     return tuple(sorted(f"with host port {each.host_port}/{each.protocol}" for each in ports))
 
 
