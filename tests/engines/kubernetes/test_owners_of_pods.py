@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from standin_cluster import NAMESPACE, StandinCluster
 
 from millpond.engines.kubernetes.adoption.gangs import GangKey
 from millpond.engines.kubernetes.adoption.grouping import OWNERS_BY_KIND, gang_of, place_of, role_of
-from millpond.engines.kubernetes.adoption.owner_table import size_of
+from millpond.engines.kubernetes.adoption.owner_table import OwnerSize, size_of
 from millpond.engines.kubernetes.adoption.pod_objects import OwnerReference, PodMeta, ScheduledPod
-from millpond.model.events import Confirmed
+from millpond.model.events import Confirmed, Ended
 
 
 @pytest.fixture
@@ -51,7 +52,63 @@ def replicas(**counts: int) -> dict[str, Any]:
     ],
 )
 def test_owners_say_how_many_pods_start_together(kind: str, spec: dict[str, Any], size: int) -> None:
-    assert size_of(OWNERS_BY_KIND[kind], {"spec": spec}) == size
+    assert size_of(OWNERS_BY_KIND[kind], {"spec": spec}) == OwnerSize(size)
+
+
+def part(name: str, pods: int, *behind: str) -> dict[str, Any]:
+    waits = {"dependsOn": [{"name": each, "status": "Complete"} for each in behind]} if behind else {}
+    return {"name": name, "template": {"spec": {"parallelism": pods}}, **waits}
+
+
+@pytest.mark.parametrize(
+    ("spec", "size"),
+    [
+        ({"replicatedJobs": [part("data", 1), part("node", 2, "data")]}, OwnerSize(1, {"node": 2})),
+        (
+            {
+                "replicatedJobs": [part("data", 1), part("node", 2)],
+                "startupPolicy": {"startupPolicyOrder": "InOrder"},
+            },
+            OwnerSize(1, {"node": 2}),
+        ),
+        (
+            {
+                "replicatedJobs": [part("data", 1), part("node", 2)],
+                "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
+            },
+            OwnerSize(3),
+        ),
+    ],
+)
+def test_a_job_set_makes_some_of_its_pods_behind_others(spec: dict[str, Any], size: OwnerSize) -> None:
+    assert size_of(OWNERS_BY_KIND["JobSet"], {"spec": spec}) == size
+
+
+def test_pods_that_are_made_behind_others_start_together_when_they_are_there(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    spec = {"replicatedJobs": [part("data", 1), part("node", 2, "data")]}
+    cluster.put("jobsets.jobset.x-k8s.io", "set", {"spec": spec}, NAMESPACE)
+
+    def make(name: str, role: str) -> None:
+        labels = {"jobset.sigs.k8s.io/jobset-name": "set", "jobset.sigs.k8s.io/replicatedjob-name": role}
+        foreign_pod(cluster, name, labels=labels)
+
+    make("data-0", "data")
+    bench.stand_for(bench.gang().key)
+    begun = start(1, JOB)
+    bench.engine.apply([replace(begun, placements=(replace(begun.placements[0], role="data"),))])
+    bench.bound("data-0")
+    cluster.run("data-0")
+    bench.next(Confirmed)
+    cluster.finish("data-0")
+    bench.next(Ended)
+    make("node-0", "node")
+    told = eventually(lambda: condition(cluster, "node-0"))
+    assert told == "2 of the 3 pods of JobSet team/set are there; they start together, when all are"
+    make("node-1", "node")
+    (role,) = bench.gang().roles
+    assert (role.name, role.count, role.least) == ("node", 2, 2)
 
 
 def pod(labels: dict[str, str], api: str = "", kind: str = "", name: str = "x") -> ScheduledPod:

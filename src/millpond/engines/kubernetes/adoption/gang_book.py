@@ -260,6 +260,7 @@ class GangBook:
         contents = tuple(sorted(images_of(containers)))
         gang = FoundGang(key, replace(terms, selection=selection, spacing=spacing.rules, contents=contents), size=said)
         pods = self.pods_of(key)
+        count = size.with_roles(pods)
         others = sum(1 for pod in pods if self._rules.is_taken(pod.key) or (_counts(pod, size) and not pod.waits))
         trouble = (
             size.trouble
@@ -270,14 +271,14 @@ class GangBook:
             or (_disagreement(waiting, marks) if len(waiting) > 1 else "")
             or spacing.trouble
         )
-        if not trouble and others + len(waiting) < size.count:
+        if not trouble and others + len(waiting) < count:
             gated = sum(1 for pod in pods if pod.spec.scheduling_gates and not pod.waits)
             held = f", and {gated} held by scheduling gates" if gated else ""
-            trouble = f"{others + len(waiting)} of the {size.count} pods of {key.text} are there{held}"
+            trouble = f"{others + len(waiting)} of the {count} pods of {key.text} are there{held}"
             trouble += "; they start together, when all are"
         if trouble:
             return replace(gang, trouble=trouble)
-        least = max(1, size.count - others)
+        least = max(1, count - others)
         return replace(
             gang,
             roles=tuple(

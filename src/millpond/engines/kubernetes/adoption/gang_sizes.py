@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from millpond.engines.kubernetes.adoption.gangs import POD, GangKey
-from millpond.engines.kubernetes.adoption.grouping import ANNOTATED, GROUPS, OWNERS_BY_KIND, SIZE_ANNOTATION
+from millpond.engines.kubernetes.adoption.grouping import ANNOTATED, GROUPS, OWNERS_BY_KIND, SIZE_ANNOTATION, role_of
 from millpond.engines.kubernetes.adoption.owner_table import size_of, value_at
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
@@ -31,11 +31,19 @@ class GangSize:
     Attributes:
         trouble: why that is not known; empty when it is.
         with_ended: pods that have ended well are of that number.
+        later: by role, how many more once pods of it are there.
     """
 
     count: int = 1
     trouble: str = ""
     with_ended: bool = True
+    later: Mapping[str, int] = field(default_factory=dict)
+
+    def with_roles(self, pods: Iterable[ScheduledPod]) -> int:
+        """How many start together, or beside those that run, when these are there."""
+        if not self.later:
+            return self.count
+        return self.count + sum(self.later.get(role, 0) for role in set(map(role_of, pods)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +101,8 @@ async def _asked(api: ClusterApi, key: GangKey) -> GangSize:
             return GangSize(trouble=f"{words}: grant it that (deploy/kubernetes/adopt-roles.yaml)")
         return GangSize(trouble=f"there is no {key.text} ({error})")
     if owner is not None:
-        return GangSize(size_of(owner, plain), with_ended=not owner.done)
+        size = size_of(owner, plain)
+        return GangSize(size.first, with_ended=not owner.done, later=size.later)
     assert group is not None
     least = value_at(plain, group.least)
     return GangSize(least if isinstance(least, int) and least >= 1 else 1)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +19,25 @@ class SizeTerm:
         over: path of a list, or of a mapping, whose entries are added up; empty: the object itself.
         factors: paths within each entry, multiplied; a missing field is 1.
         entry: of a mapping, this entry alone; empty: all.
+        behind: path within each entry of what its pods are made behind; one has a name, which they have as their role.
     """
 
     over: str = ""
     factors: tuple[str, ...] = ()
     entry: str = ""
+    behind: str = ""
+
+
+class OwnerSize(NamedTuple):
+    """How many pods of an owner run together.
+
+    Attributes:
+        first: those that it makes at once.
+        later: by role, those that it makes once others run, or are done.
+    """
+
+    first: int
+    later: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +50,7 @@ class OwnerKind:
         part: a label on pods that tells the gangs of one owner apart.
         role: labels on pods, the first of which names their role.
         size: how many pods a gang has: these, added up.
+        in_order: path of a field that may say ``InOrder``: each entry of a list is made behind those before it.
         at_most: path of a number that bounds that.
         done: path of how many of that number have ended well, and are not made again; empty: pods themselves say so.
         suspend: path of the field that pauses it, and ends its pods; empty: it has none.
@@ -47,6 +63,7 @@ class OwnerKind:
     label: str = ""
     part: str = ""
     role: tuple[str, ...] = ()
+    in_order: str = ""
     at_most: str = ""
     done: str = ""
     suspend: str = ""
@@ -67,9 +84,10 @@ OWNERS: Final = (
         "JobSet",
         "jobset.x-k8s.io/v1alpha2",
         "jobsets",
-        (SizeTerm("spec.replicatedJobs", ("replicas", "template.spec.parallelism")),),
+        (SizeTerm("spec.replicatedJobs", ("replicas", "template.spec.parallelism"), behind="dependsOn"),),
         label="jobset.sigs.k8s.io/jobset-name",
         role=("jobset.sigs.k8s.io/replicatedjob-name",),
+        in_order="spec.startupPolicy.startupPolicyOrder",
         suspend="spec.suspend",
     ),
     OwnerKind(
@@ -130,16 +148,20 @@ ORDER_LABELS: Final = (
 """Numbers of pods within their role, by which they get the numbers of their tasks."""
 
 
-def size_of(kind: OwnerKind, plain: Mapping[str, Any]) -> int:
+def size_of(kind: OwnerKind, plain: Mapping[str, Any]) -> OwnerSize:
     """How many pods an owner makes now that run together; at least 1."""
-    size = sum(_counted(term, plain) for term in kind.size)
+    is_in_order = bool(kind.in_order) and value_at(plain, kind.in_order) == "InOrder"
+    size, later = 0, dict[str, int]()
+    for term in kind.size:
+        for place, entry in enumerate(_entries(term, plain)):
+            count = _product(term.factors, entry)
+            if (is_in_order and place) or (term.behind and value_at(entry, term.behind)):
+                later[str(value_at(entry, "name"))] = count
+            else:
+                size += count
     bound = value_at(plain, kind.at_most) if kind.at_most else None
     done = value_at(plain, kind.done) if kind.done else None
-    return max(1, min(size, bound - (done or 0)) if isinstance(bound, int) else size)
-
-
-def _counted(term: SizeTerm, plain: Mapping[str, Any]) -> int:
-    return sum(_product(term.factors, entry) for entry in _entries(term, plain))
+    return OwnerSize(max(1, min(size, bound - (done or 0)) if isinstance(bound, int) else size), later)
 
 
 def _entries(term: SizeTerm, plain: Mapping[str, Any]) -> Iterator[Any]:
