@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import threading
+import zlib
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -16,8 +20,9 @@ from job_infos import job_info
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.node.task.output import Mark, Stream
 from millpond.node.task.records import TaskFiles, TaskId
+from millpond.server.http.protocol import LARGEST_HEAD
 from millpond.server.views import log_parts, logs
-from millpond.server.views.logs import LogReader, LogRequest, Logs
+from millpond.server.views.logs import LogReader, LogRequest, Logs, Position
 from millpond.specs.api.jobs.jobs import JobInfo, TaskInfo
 from millpond.specs.api.jobs.logs import FIRST_CURSOR, LogChunk
 
@@ -83,6 +88,10 @@ def test_of_a_part_of_a_log_no_more_is_read_than_was_asked_for(scene: Scene) -> 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(tmp_path, monkeypatch)
+
+
+def packed(places: bytes) -> str:
+    return urlsafe_b64encode(zlib.compress(places)).decode()
 
 
 def text(chunks: list[LogChunk], task: int = 0) -> str:
@@ -202,6 +211,9 @@ def test_a_silent_stream_shows_that_it_lives(scene: Scene) -> None:
         (LogRequest(attempt=2), NotFoundError),
         (LogRequest(cursor="1:0=x"), InvalidInputError),
         (LogRequest(cursor="../etc"), InvalidInputError),
+        (LogRequest(cursor="1:zAAAA"), InvalidInputError),
+        (LogRequest(cursor="1:zA"), InvalidInputError),
+        (LogRequest(cursor=f"1:z{packed(b'1,x')}"), InvalidInputError),
     ],
 )
 def test_what_does_not_exist_is_said_before_anything_is_sent(
@@ -319,6 +331,18 @@ def test_a_follower_is_not_held_while_the_place_of_what_has_failed_is_kept(scene
     chunks = scene.read(LogRequest(follow=True))
     assert text(chunks) == "last words\n"
     assert (chunks[-1].job_over, chunks[-1].exit_code) == (True, 3)
+
+
+def test_a_cursor_of_thousands_of_tasks_fits_into_the_head_of_a_request_and_goes_on_from_its_places() -> None:
+    draw = random.Random(1)
+    offsets = {task: draw.randrange(10_000_000) for task in range(10_000) if task != 17}
+    cursor = str(Position(3, offsets))
+    assert len(urlencode({"cursor": cursor})) < LARGEST_HEAD - 4096
+    assert Position.parse(cursor) == Position(3, offsets)
+
+
+def test_what_a_cursor_unpacks_to_is_bounded() -> None:
+    assert len(Position.parse(f"1:z{packed(b'1,' * 1_000_000)}").offsets) < 300_000
 
 
 def test_a_cursor_of_tasks_that_the_job_does_not_have_is_not_sent_back_with_every_piece(scene: Scene) -> None:

@@ -7,6 +7,8 @@ import codecs
 import os
 import re
 import threading
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -32,7 +34,12 @@ KEEP_ALIVE_S: Final = 15.0
 """A silent stream says something this often, so that a vanished client is noticed."""
 
 _POLL_GROWTH: Final = 1.3
-_CURSOR: Final = re.compile(r"(\d{1,9}):((?:\d{1,9}=\d{1,18})(?:,\d{1,9}=\d{1,18})*)?")
+_CURSOR: Final = re.compile(r"(\d{1,9}):(?:((?:\d{1,9}=\d{1,18})(?:,\d{1,9}=\d{1,18})*)?|z([\w-]+=*))", re.ASCII)
+_OFFSETS: Final = re.compile(r"(?:\d{1,18})?(?:,(?:\d{1,18})?)*")
+_MOST_IN_PLAIN: Final = 100
+"""Tasks. The places of more are packed, as a cursor of thousands would not fit into the head of a request."""
+_MOST_PACKED: Final = 2**19
+"""Bytes of places, however few they were packed in."""
 
 
 @dataclass(slots=True)
@@ -43,6 +50,9 @@ class Position:
     offsets: dict[int, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
+        if len(self.offsets) > _MOST_IN_PLAIN:
+            places = ",".join(str(self.offsets.get(task, "")) for task in range(max(self.offsets) + 1))
+            return f"{self.attempt}:z{urlsafe_b64encode(zlib.compress(places.encode(), 1)).decode()}"
         return f"{self.attempt}:" + ",".join(f"{task}={offset}" for task, offset in sorted(self.offsets.items()))
 
     @staticmethod
@@ -53,14 +63,24 @@ class Position:
             InvalidInputError: it is something else.
         """
         match = _CURSOR.fullmatch(text)
-        if match is None:
+        places = _unpacked(match.group(3)) if match and match.group(3) else ""
+        if match is None or not _OFFSETS.fullmatch(places):
             raise InvalidInputError(f"{text[:60]!r} is not a cursor", "pass on the cursor of the last chunk you got")
-        pairs = [pair.split("=") for pair in (match.group(2) or "").split(",") if pair]
+        plain = [pair.split("=") for pair in (match.group(2) or "").split(",") if pair]
+        pairs = plain or [(task, offset) for task, offset in enumerate(places.split(",")) if offset]
         return Position(int(match.group(1)), {int(task): int(offset) for task, offset in pairs})
 
     def of_tasks(self, count: int) -> Position:
         """The same without tasks that the job does not have: it goes out again with every chunk."""
         return Position(self.attempt, {task: offset for task, offset in self.offsets.items() if task < count})
+
+
+def _unpacked(text: str) -> str:
+    """Places as they were packed; of anything else, what is none."""
+    try:
+        return zlib.decompressobj().decompress(urlsafe_b64decode(text), _MOST_PACKED).decode()
+    except (ValueError, zlib.error):
+        return "damaged"
 
 
 @dataclass(frozen=True, slots=True)
