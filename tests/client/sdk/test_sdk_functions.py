@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import copy
 import json
+import pickle
 import subprocess
 import sys
 import threading
@@ -21,8 +23,10 @@ import pytest
 import millpond
 from millpond.client.sdk import Client
 from millpond.client.sdk.environment import module_path
+from millpond.client.sdk.functions.handles import JobHandles, PoolJob
 from millpond.client.sdk.functions.outcomes import RemoteExceptionError, RemoteTracebackError, value_of
 from millpond.client.sdk.functions.submission import job_of
+from millpond.client.sdk.transport.discovery import Address
 from millpond.job.envelopes import pack, python_version, unpack
 from millpond.model.errors import InvalidInputError, NotAllowedError, UnavailableError
 from millpond.model.folders import digest_of
@@ -152,6 +156,23 @@ def test_the_result_of_another_users_job_is_read_only_if_they_are_named(make_job
     millpond.attach("train-abcde", as_user("ada"), trusted_user="max").result()
     assert opened.exists()
     assert millpond.attach("train-abcde", as_user("max")).result() is None
+
+
+@pytest.mark.parametrize("pickler", [pickle, cloudpickle])
+def test_a_job_goes_to_another_process_without_the_token_which_is_found_there(
+    make_job: Any, monkeypatch: pytest.MonkeyPatch, pickler: Any
+) -> None:
+    monkeypatch.delenv("MILLPOND_TOKEN", raising=False)
+    client = Client("http://pool:7433", "the-token-of-here")
+    job = PoolJob[int](client, make_job("train-abcde", "running", user="ada"))
+    assert copy.deepcopy(job)._client is copy.copy(job)._client is client
+    data = pickler.dumps(JobHandles([job]))
+    assert b"the-token-of-here" not in data
+    with pytest.raises(UnavailableError, match="no token for the server at http://pool:7433"):
+        pickle.loads(data)
+    monkeypatch.setenv("MILLPOND_TOKEN", "the-token-of-there")
+    (there,) = pickle.loads(data)
+    assert (there.id, there._client.address) == (job.id, Address("http://pool:7433", "the-token-of-there"))
 
 
 class Planted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import threading
 import time
 from pathlib import Path
@@ -39,7 +40,7 @@ def test_a_function_returns_from_the_pool_what_it_returns_here(pool: Pond) -> No
     assert job.result(timeout=PATIENCE_S) == {"a": 3, "cards": 1, "inside": 1}
     assert job.id.startswith("triple-")
     assert job.state == "succeeded"
-    assert millpond.attach(job.id).result() == job.result()
+    assert millpond.attach(job.id).result() == job.result() == pickle.loads(pickle.dumps(job)).result()
 
 
 def test_an_exception_comes_back_as_itself_with_where_it_was_raised(pool: Pond) -> None:

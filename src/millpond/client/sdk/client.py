@@ -63,6 +63,14 @@ class Client(JobRequests, ClusterRequests, QueueRequests):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[type[Client], tuple[str, None, Path | None, float]]:
+        """A pickle has the address and no token, which is found where it is read, as for a new client."""
+        return Client, self._connection.found_again_by()
+
+    def __deepcopy__(self, _copied: dict[int, object]) -> Self:
+        """A connection is shared, not copied."""
+        return self
+
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()

@@ -101,6 +101,16 @@ class ServerConnection:
         """The address of the server that it was last connected to."""
         return self._transports.address
 
+    def found_again_by(self) -> tuple[str, None, Path | None, float]:
+        """URL, token (none), state directory and bound in time of a connection to the same server in another process.
+
+        Raises:
+            TypeError: no other process could be given its transport.
+        """
+        if self._transport is not None:
+            raise TypeError("a client with a transport of its own cannot be pickled")
+        return self.address.url, None, self._where[2], self._timeout_s
+
     def close(self) -> None:
         """Close the connections to the server."""
         self._transports.close()
