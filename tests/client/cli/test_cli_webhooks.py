@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from typing import Any
 
 import pytest
 
 from millpond.client.cli.commands.cluster import webhooks
+from millpond.client.cli.error_output import say
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +40,18 @@ def test_one_that_does_not_take_it_is_an_error_with_its_trouble(server, run_pond
     code, out, err = run_pond("webhooks", "test", "team")
     assert (code, out) == (1, "")
     assert "team did not take it: it answered 503" in err
+
+
+def test_while_one_does_not_answer_it_is_said_what_is_waited_for(server, run_pond, monkeypatch):
+    said = threading.Event()
+    monkeypatch.setattr(webhooks, "_SILENT_S", 0.0)
+    monkeypatch.setattr(webhooks, "say", lambda line: (say(line), said.set()))
+    monkeypatch.setattr(webhooks.time, "sleep", lambda _: said.wait(60.0))
+    server.will(202, delivery())
+    server.will(200, delivery("delivered"))
+    code, out, err = run_pond("webhooks", "test", "team")
+    assert (code, out) == (0, "delivered to team\n")
+    assert "waiting for team to answer, up to 60 s" in err
 
 
 def test_one_that_is_not_sent_in_time_is_left_to_the_list(server, run_pond, monkeypatch):

@@ -15,6 +15,7 @@ from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import Client
+from millpond.node.host.late_calls import called_if_late
 from millpond.specs.api.events import DeliveryInfo, DeliveryList
 from millpond.specs.api.webhooks import WebhookInfo, WebhookList
 from millpond.specs.config.webhooks import ChatFormat, Topic
@@ -53,6 +54,8 @@ _HOOKS: ListTable[WebhookInfo] = ListTable(
 _PATIENCE_S = 60.0
 """A receiver has ten seconds to answer, and others that do not answer may be asked before it."""
 _LOOK_EVERY_S = 0.1
+_SILENT_S = 2.0
+"""Then it is said what is waited for."""
 
 
 @click.group("webhooks", cls=SuggestingGroup, invoke_without_command=True)
@@ -116,9 +119,10 @@ def test(client: Client, name: str) -> int:
     """
     delivery = client.webhooks.test(name)
     give_up = time.monotonic() + _PATIENCE_S
-    while delivery.state == "waiting" and time.monotonic() < give_up:
-        time.sleep(_LOOK_EVERY_S)
-        delivery = client.webhooks.delivery(delivery.id)
+    with called_if_late(_SILENT_S, lambda: say(f"waiting for {name} to answer, up to {_PATIENCE_S:g} s")):
+        while delivery.state == "waiting" and time.monotonic() < give_up:
+            time.sleep(_LOOK_EVERY_S)
+            delivery = client.webhooks.delivery(delivery.id)
     match delivery.state:
         case "delivered":
             click.echo(f"delivered to {name}")
