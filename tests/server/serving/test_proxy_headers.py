@@ -65,8 +65,14 @@ def test_a_page_of_a_program_stays_out_of_the_group_of_windows_of_the_platforms_
         (b"/proxy/jj/x", b"/proxy/j/proxy/jj/x"),
         (b"//elsewhere/x", b"//elsewhere/x"),
         (b"login", b"login"),
+        (b"http://Pool.test:7433/items/?page=2", b"/proxy/j/items/?page=2"),  # FastAPI: another slash at the end
+        (b"https://pool.test:7433/proxy/j/items/", b"/proxy/j/items/"),
+        (b"http://pool.test:7433?page=2", b"/proxy/j/?page=2"),
+        (b"http://pool.test:74330/x", b"http://pool.test:74330/x"),
+        (b"http://pool.test/x", b"http://pool.test/x"),
     ],
 )
 def test_a_redirect_leads_below_the_place_where_the_program_is_shown(said: bytes, seen: bytes) -> None:
-    assert to_client([(b"Location", said)], "/proxy/j", whole_path=False) == [(b"location", seen)]
-    assert to_client([(b"Location", said)], "/proxy/j", whole_path=True) == [(b"location", said)]
+    host = b"pool.test:7433"
+    assert to_client([(b"Location", said)], "/proxy/j", whole_path=False, host=host) == [(b"location", seen)]
+    assert to_client([(b"Location", said)], "/proxy/j", whole_path=True, host=host) == [(b"location", said)]

@@ -99,6 +99,13 @@ def test_a_body_arrives_whole_whether_or_not_its_length_was_known(
     assert b"".join(message.get("body", b"") for message in got) == b"ok"
 
 
+def test_a_redirect_of_the_program_to_what_it_takes_for_its_own_address_leads_to_the_program() -> None:
+    answer = ANSWER.replace(b"X-Own: yes", b"Location: http://pool.test/items/")
+    headers = [(b"host", b"pool.test"), (b"content-length", b"1")]
+    _, got = asyncio.run(passed_on(headers, (b"x",), b"x", answer=answer))
+    assert (b"location", b"/proxy/j/items/") in got[0]["headers"]
+
+
 @pytest.mark.parametrize("status", [b"600 Odd", b"999 Odd"])
 def test_a_status_that_is_none_is_said_to_be_the_programs_fault(status: bytes) -> None:
     answer = ANSWER.replace(b"201 Created", status)

@@ -100,12 +100,13 @@ def to_program(headers: Iterable[tuple[bytes, bytes]], caller: ProxyCaller, pref
     ]
 
 
-def to_client(headers: Sequence[tuple[bytes, bytes]], prefix: str, whole_path: bool) -> Headers:
+def to_client(headers: Sequence[tuple[bytes, bytes]], prefix: str, whole_path: bool, host: bytes = b"") -> Headers:
     """The headers of a program's answer as the client gets them.
 
     Args:
         prefix: where the proxy shows the program, without a slash at the end; empty at an origin of its own.
         whole_path: the program knows its prefix, and names paths with it.
+        host: the name by which the client calls this server, as the program was told.
     """
     given = [(name.lower(), value) for name, value in headers]
     dropped = _dropped(given) | _NOT_FROM_PROGRAMS
@@ -122,7 +123,7 @@ def to_client(headers: Sequence[tuple[bytes, bytes]], prefix: str, whole_path: b
             if cookie:
                 passed.append((name, cookie))
         elif name == b"location" and not whole_path:
-            passed.append((name, _below(prefix.encode(), value)))
+            passed.append((name, _below(prefix.encode(), _without_host(value, host))))
         else:
             passed.append((name, value))
     return passed
@@ -148,6 +149,16 @@ def _dropped(headers: Sequence[tuple[bytes, bytes]]) -> frozenset[bytes]:
 def _foreign_cookies(value: bytes) -> list[bytes]:
     pairs = (pair.strip() for pair in value.split(b";"))
     return [pair for pair in pairs if pair and not pair.lower().startswith(_PLATFORM_PREFIXES)]
+
+
+def _without_host(location: bytes, host: bytes) -> bytes:
+    """Where a redirect leads on this server: programs name what they take for their own root by its whole address."""
+    scheme, _, rest = location.partition(b"://")
+    there, path = rest[: len(host)], rest[len(host) :]
+    is_here = bool(host) and scheme.lower() in (b"http", b"https") and there.lower() == host.lower()
+    if not is_here or path[:1] not in (b"", b"/", b"?", b"#"):
+        return location
+    return path if path.startswith(b"/") else b"/" + path
 
 
 def _below(prefix: bytes, location: bytes) -> bytes:

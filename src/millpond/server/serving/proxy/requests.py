@@ -221,7 +221,8 @@ def _passed(response: httpcore2.Response, target: ProxiedRequest) -> Headers:
     Raises:
         BrokenAnswerError: one is none.
     """
-    headers = to_client(response.headers, target.prefix, target.whole_path)
+    host = dict(target.headers).get(b"host", b"")
+    headers = to_client(response.headers, target.prefix, target.whole_path, host)
     for name, value in headers:
         if _CONTROL.search(value):
             raise BrokenAnswerError(f"the program answered with a control character in {name.decode('latin-1')}")
