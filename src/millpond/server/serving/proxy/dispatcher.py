@@ -164,6 +164,7 @@ def _target(scope: Scope, address: JobAddress, place: TaskEndpoint, whole_path: 
     caller = ProxyCaller(client[0] if client else "", scheme, headers.get("host") or "")
     below = address.below or b"/"
     # A program that gets its base path knows that of its service, whichever of its revisions was addressed.
-    path = base_path(service_of(address.job)).rstrip("/").encode() + below if whole_path else below
+    base = base_path(service_of(address.job)).rstrip("/")
+    path = base.encode() + below if whole_path else below
     passed = to_program(scope["headers"], caller, address.prefix, place.access_key)
-    return ProxiedRequest(place.way, path, passed, address.prefix, whole_path)
+    return ProxiedRequest(place.way, path, passed, address.prefix, whole_path, base)

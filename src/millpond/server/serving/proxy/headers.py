@@ -100,13 +100,16 @@ def to_program(headers: Iterable[tuple[bytes, bytes]], caller: ProxyCaller, pref
     ]
 
 
-def to_client(headers: Sequence[tuple[bytes, bytes]], prefix: str, whole_path: bool, host: bytes = b"") -> Headers:
+def to_client(
+    headers: Sequence[tuple[bytes, bytes]], prefix: str, whole_path: bool, host: bytes = b"", base: str = ""
+) -> Headers:
     """The headers of a program's answer as the client gets them.
 
     Args:
         prefix: where the proxy shows the program, without a slash at the end; empty at an origin of its own.
         whole_path: the program knows its prefix, and names paths with it.
         host: the name by which the client calls this server, as the program was told.
+        base: where the program was told that it is shown, without a slash at the end, if not at the prefix.
     """
     given = [(name.lower(), value) for name, value in headers]
     dropped = _dropped(given) | _NOT_FROM_PROGRAMS
@@ -114,6 +117,7 @@ def to_client(headers: Sequence[tuple[bytes, bytes]], prefix: str, whole_path: b
         dropped |= {b"content-length"}
     if prefix:  # at an origin of its own no other job's pages are within the reach of its service workers
         dropped |= {b"service-worker-allowed"}
+    places = [place.encode() for place in (prefix, base) if place]
     passed = []
     for name, value in given:
         if name in dropped:
@@ -123,7 +127,7 @@ def to_client(headers: Sequence[tuple[bytes, bytes]], prefix: str, whole_path: b
             if cookie:
                 passed.append((name, cookie))
         elif name == b"location" and not whole_path:
-            passed.append((name, _below(prefix.encode(), _without_host(value, host))))
+            passed.append((name, _below(prefix.encode(), _without_host(value, host), places)))
         else:
             passed.append((name, value))
     return passed
@@ -161,10 +165,10 @@ def _without_host(location: bytes, host: bytes) -> bytes:
     return path if path.startswith(b"/") else b"/" + path
 
 
-def _below(prefix: bytes, location: bytes) -> bytes:
-    """Where a redirect leads; programs that know where they are shown may name that by themselves."""
+def _below(prefix: bytes, location: bytes, places: Iterable[bytes]) -> bytes:
+    """Where a redirect leads; programs that know a place where they are shown may name that by themselves."""
     leaves = not location.startswith(b"/") or location.startswith(b"//")
-    named = location == prefix or location.startswith(prefix + b"/")
+    named = any(location == place or location.startswith(place + b"/") for place in places)
     return location if leaves or named else prefix + location
 
 

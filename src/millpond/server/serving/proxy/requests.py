@@ -63,6 +63,7 @@ class ProxiedRequest:
         path: with the query, as written.
         prefix: where the proxy shows the program, without a slash at the end; empty at an origin of its own.
         whole_path: the program knows its prefix.
+        base: where the program was told that it is shown, without a slash at the end.
     """
 
     way: TaskRoute
@@ -70,6 +71,7 @@ class ProxiedRequest:
     headers: Headers
     prefix: str
     whole_path: bool
+    base: str
 
 
 class RequestRelay:
@@ -222,7 +224,7 @@ def _passed(response: httpcore2.Response, target: ProxiedRequest) -> Headers:
         BrokenAnswerError: one is none.
     """
     host = dict(target.headers).get(b"host", b"")
-    headers = to_client(response.headers, target.prefix, target.whole_path, host)
+    headers = to_client(response.headers, target.prefix, target.whole_path, host, target.base)
     for name, value in headers:
         if _CONTROL.search(value):
             raise BrokenAnswerError(f"the program answered with a control character in {name.decode('latin-1')}")
