@@ -137,15 +137,19 @@ class Displacer:
         steps: what it took so far.
     """
 
-    def __init__(self, preemption: Preemption) -> None:
+    def __init__(self, preemption: Preemption, runs: Sequence[HeldRoom] = ()) -> None:
+        """``runs``: who runs at first, numbered from 0."""
         self._preemption = preemption
-        self._runs: list[tuple[int, HeldRoom]] = []
-        self._place: Int64Array = np.zeros(256, dtype=np.int64)
+        self._runs = list(enumerate(runs))
+        room = max(256, 2 * len(runs))
+        self._place: Int64Array = np.arange(room)
         """By number, where a run is in the table."""
         self._nodes = HeldNodes()
-        self._table = np.zeros((len(_FIELDS), 256))
-        self._numbers: Int64Array = np.zeros(256, dtype=np.int64)
+        self._table = np.zeros((len(_FIELDS), room))
+        self._numbers: Int64Array = np.arange(room)
         """By place in the table, whose it is."""
+        if runs:
+            self._table[:, : len(runs)] = np.array([_fields(run) for run in runs]).T
         self._may_leave = Counter[float]()
         """By class: how many runs may leave."""
         self._guaranteed = GuaranteedRuns()
@@ -155,6 +159,8 @@ class Displacer:
         self._highest, self._highest_until = NEVER, -NEVER
         """Above what no run comes by its key, but for a while only: keys that are guessed rise."""
         self.steps = 0
+        for number, run in self._runs:
+            self._note(number, run)
 
     def fork(self, spare: Sequence[int]) -> Displacer:
         """A twin with which a future begins, in which each account may hold so much more."""
@@ -168,7 +174,6 @@ class Displacer:
 
     def add(self, number: int, run: HeldRoom) -> None:
         """A job has begun to run."""
-        rank, _, submitted, candidate = run.entry
         place = len(self._runs)
         if number >= len(self._place):
             self._place = np.concatenate((self._place, np.zeros(number + 1, dtype=np.int64)))
@@ -178,18 +183,13 @@ class Displacer:
             self._table = np.concatenate((self._table, np.zeros_like(self._table)), axis=1)
             self._numbers = np.concatenate((self._numbers, np.zeros_like(self._numbers)))
         self._numbers[place] = number
-        weighing = candidate.weighing
-        whole, exact, size_class, weight, charge, loss = NEVER, False, 0, 0.0, NEVER, 0.0
-        if weighing is not None:
-            self._highest = max(self._highest, rank[-1] / weighing.stretch)
-        if weighing is not None and not candidate.overdue:
-            whole, exact, size_class = weighing.whole_s, weighing.is_exact, weighing.size_class
-            weight, charge, loss = weighing.weight, weighing.charge, weighing.loss
-        self._table[:, place] = (
-            rank[1], candidate.may_leave, run.protected_s, run.begun_s, candidate.served_s,
-            max(run.begun_s - submitted - candidate.served_s, 0.0), whole, exact, size_class, weight, charge, loss,
-            candidate.demand.total,
-        )  # fmt: skip
+        self._table[:, place] = _fields(run)
+        self._note(number, run)
+
+    def _note(self, number: int, run: HeldRoom) -> None:
+        rank, _, _, candidate = run.entry
+        if candidate.weighing is not None:
+            self._highest = max(self._highest, rank[-1] / candidate.weighing.stretch)
         self._may_leave[rank[1]] += candidate.may_leave
         self._guaranteed.add(number, run)
         self._nodes.add(number, run.begun_s, run.taken)
@@ -372,3 +372,17 @@ class Displacer:
         else:
             nodes = [(0.0, node, node) for node in range(len(will_do))]
         return nodes, len(nodes)  # what others of its tasks have chosen to leave does no more harm
+
+
+def _fields(run: HeldRoom) -> tuple[float, ...]:
+    """A run in the table."""
+    rank, _, submitted, candidate = run.entry
+    weighing, served_s = candidate.weighing, candidate.served_s
+    weighed: tuple[float, ...] = NEVER, False, 0, 0.0, NEVER, 0.0
+    if weighing is not None and not candidate.overdue:
+        weighed = (
+            weighing.whole_s, weighing.is_exact, weighing.size_class, weighing.weight, weighing.charge, weighing.loss,
+        )  # fmt: skip
+    waited_s = max(run.begun_s - submitted - served_s, 0.0)
+    own = rank[1], candidate.may_leave, run.protected_s, run.begun_s, served_s, waited_s
+    return *own, *weighed, candidate.demand.total

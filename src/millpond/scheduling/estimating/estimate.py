@@ -195,7 +195,7 @@ class _PoolFutures:
         """The futures of a line-up, from their beginning."""
         model = self._modeller.model(line_up, fits_now=fits_now)
         # Behind a strict order nobody matters who comes later and cannot go before the last of them.
-        matter = not model.strict or self.newcomers.may_overtake(model.waiting[-1])
+        matter = not model.strict or self.newcomers.may_overtake(model.waiting.entries[-1])
         futures = [
             Future(
                 model,

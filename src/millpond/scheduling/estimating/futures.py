@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from typing import NamedTuple
 
 from millpond.scheduling.estimating.displacer import Leaving
@@ -77,12 +77,9 @@ class Future:
         self._ends, self._expected = list(begin.ends), list(begin.expected)
         self._displacer = model.displacer and model.displacer.fork(self._spare)
         self._number = len(begin.runs)
-        self._lines: dict[int, list[Entry]] = {}
-        for entry in model.waiting:
-            self._lines.setdefault(entry[3].line, []).append(entry)
-        self._waiting = {entry[1]: entry for entry in model.waiting}
-        self._of_group = Counter(entry[3].group for entry in model.waiting)
-        """How many wait of each group."""
+        waiting = model.waiting
+        self._lines = {line: entries.copy() for line, entries in waiting.lines.items()}
+        self._waiting, self._of_group = waiting.by_sequence.copy(), waiting.of_group.copy()
         self._bounds = model.bounds and model.bounds.fork()
         self._sequence = max(begin.last_sequence, max(self._waiting, default=0)) + 1
         protected = self._runs.values() if self._displacer else ()
@@ -168,8 +165,9 @@ class Future:
             return NEVER
         if not self._order_at_last:
             self._order_at_last = sorted(self._waiting.values())
-            ends = ((run, self._end_of[number]) for number, run in self._runs.items())
-            runs = [(sum(amount for _, amount in run.taken), end_s - self.now) for run, end_s in ends if end_s < NEVER]
+            end_of, now = self._end_of, self.now
+            ends = ((run.amount, end_of[number]) for number, run in self._runs.items())
+            runs = [(amount, end_s - now) for amount, end_s in ends if end_s < NEVER]
             of_waiting = (each.demand.total * each.expected_s for _, _, _, each in self._order_at_last)
             self._work_ahead = list(accumulate(of_waiting, initial=sum(amount * left_s for amount, left_s in runs)))
             self._room = max(self._free + sum(amount for amount, _ in runs), 1)
@@ -177,14 +175,16 @@ class Future:
 
     def _may_have_room(self, entry: Entry) -> bool:
         """Whether a job had room if all that runs left, on nodes that are open now or in the end."""
-        opened = Counter[int]()
+        now, opened, demand = self.now, Counter[int](), entry[3].demand
         for at, node, amount in self._model.flips:
-            if at > self.now:
+            if at > now:
                 opened[node] += amount
-        at_once = [*(run.taken for run in self._runs.values()), [each for each in opened.items() if each[1] > 0]]
-        given_back = [(self.now, taken) for taken in at_once]
-        demand = entry[3].demand
-        return any(each.nodes_of(self._rooms, given_back) is not None for each in demand.choices or (demand,))
+        later = [each for each in opened.items() if each[1] > 0]
+        for each in demand.choices or (demand,):
+            given_back = chain(((now, run.taken) for run in self._runs.values()), ((now, later),))
+            if each.nodes_of(self._rooms, given_back) is not None:
+                return True
+        return False
 
     # ---- what happens by itself ---------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class Future:
 
     def _book(self, run: HeldRoom, sign: int) -> None:
         candidate = run.entry[3]
-        amount = sign * sum(taken for _, taken in run.taken)
+        amount = sign * run.amount
         self._free += amount
         self._held -= amount
         if candidate.length_class >= 0:
@@ -362,11 +362,14 @@ class Future:
         if not demand.choices and not demand.counted.limits:
             return [demand]
         kept = self._kept_of_accounts(candidate) if self._model.reserved else {}
-        return [
-            each
-            for each in demand.choices or (demand,)
-            if all(spare[account] - kept.get(account, 0) >= charge for account, charge in each.counted.limits)
-        ]
+        admitted = list[Demand]()
+        for each in demand.choices or (demand,):
+            for account, charge in each.counted.limits:
+                if spare[account] - kept.get(account, 0) < charge:
+                    break
+            else:
+                admitted.append(each)
+        return admitted
 
     def _kept_of_accounts(self, candidate: Candidate) -> Mapping[int, int]:
         """The most that reservations hold of accounts at any one instant at which a job would be there."""

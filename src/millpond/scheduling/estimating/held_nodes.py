@@ -35,25 +35,24 @@ class HeldNodes:
         self.on_node: dict[int, list[HeldOnNode]] = {}
         self._order: Int64Array = np.zeros(0, dtype=np.int64)
         """The nodes of ``on_node``."""
-        self._parts: Int64Array = np.zeros((3, 256), dtype=np.int64)
-        """(number, node, amount; parts) of all that began, of those that are gone too."""
-        self._count = 0
+        self._parts: Int64Array = np.zeros((3, 0), dtype=np.int64)
+        """(number, node, amount; parts) of all that began, of those that are gone too; never written to,"""
+        self._begun: list[tuple[int, int, int]] = []
+        """but for these."""
 
     def fork(self) -> HeldNodes:
         """A twin with which a future begins."""
+        self._join_begun()
         twin = HeldNodes()
         twin.on_node = {node: held.copy() for node, held in self.on_node.items()}
-        twin._order, twin._parts, twin._count = self._order, self._parts.copy(), self._count
+        twin._order, twin._parts = self._order, self._parts
         return twin
 
     def add(self, number: int, begun_s: float, taken: Taken) -> None:
         """A job has begun to run."""
         for node, amount in taken:
             insort(self.on_node.setdefault(node, []), HeldOnNode(begun_s, number, amount))
-            if self._count == self._parts.shape[1]:
-                self._parts = np.concatenate((self._parts, np.zeros_like(self._parts)), axis=1)
-            self._parts[:, self._count] = number, node, amount
-            self._count += 1
+            self._begun.append((number, node, amount))
 
     def remove(self, number: int, begun_s: float, taken: Taken) -> None:
         """It runs no longer."""
@@ -71,9 +70,8 @@ class HeldNodes:
             amount: of the task.
             free: of each node.
         """
-        if len(self._order) < len(self.on_node):
-            self._order = np.array(list(self.on_node), dtype=np.int64)
-        numbers, nodes, amounts = self._parts[:, : self._count]
+        self._join_begun()
+        numbers, nodes, amounts = self._parts
         of_parts = harm[numbers]
         leaving = (of_parts < NEVER).nonzero()[0]
         nodes, amounts, of_parts = nodes[leaving], amounts[leaving], of_parts[leaving]
@@ -87,3 +85,10 @@ class HeldNodes:
         in_turn = np.argsort(least, kind="stable")
         found = zip(least[in_turn].tolist(), places[in_turn].tolist(), open_to_it[in_turn].tolist(), strict=True)
         return list(found), int(has_any.sum())
+
+    def _join_begun(self) -> None:
+        if self._begun:
+            self._parts = np.concatenate((self._parts, np.array(self._begun, dtype=np.int64).T), axis=1)
+            self._begun.clear()
+        if len(self._order) < len(self.on_node):
+            self._order = np.array(list(self.on_node), dtype=np.int64)

@@ -44,9 +44,9 @@ _FARTHEST: Final = 3.5
 """Draws are cut off at so many standard deviations."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Length:
-    """Seconds that a job still runs.
+    """Seconds that a job still runs; never changed. It is not frozen, as thousands are made for an answer.
 
     Attributes:
         sure_s: as good as certain; below 0: it is not.

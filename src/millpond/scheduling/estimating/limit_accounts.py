@@ -71,20 +71,24 @@ class LimitAccounts:
 
     def _by_models(self, record: JobRecord, limited: tuple[Account, ...]) -> tuple[tuple[int, Counted], ...]:
         state = self._state
+        choices = state.entitlements.choices(record, record.demand.least_amount)
+        if not choices[0].models:
+            return ((EVERY_KIND, self._count(record, choices[0])),)
         models: dict[Counted, int] = {}
-        for choice in state.entitlements.choices(record, record.demand.least_amount):
+        for choice in choices:
             numbers = (state.cluster.words.models.known(model) for model, _ in choice.models)
-            mask = sum(1 << number for number in numbers if number is not None) if choice.models else EVERY_KIND
+            mask = sum(1 << number for number in numbers if number is not None)
             counted = self._counted(record, choice, limited)
             models[counted] = models.get(counted, 0) | mask
         return tuple((mask, counted) for counted, mask in models.items())
 
     def counted_of_running(self, record: JobRecord) -> Counted:
         """The same of a running job, on the cards that it has."""
+        amount = self._state.amounts.least_held(record)
+        if amount is record.demand.least_amount:
+            return self.counted(record)[0][1]
         limited = self._limited(record)
-        if self._is_free(record, limited):
-            return Counted()
-        return self._counted(record, self._state.amounts.least_held(record), limited)
+        return Counted() if self._is_free(record, limited) else self._counted(record, amount, limited)
 
     def _limited(self, record: JobRecord) -> tuple[Account, ...]:
         """The accounts of a job that have a limit."""
@@ -168,7 +172,7 @@ class LimitAccounts:
             )
 
     def _charges_of_limits(self, queue: str, amount: Amount) -> Iterator[tuple[int, int]]:
-        for node in self._state.queues.by_name[queue].path:
+        for node in self._state.queues.by_name[queue].limited_by:
             if (limit := node.limit) is not None:
                 key = ("limit", node.queue.name)
                 yield from self._charges_of_bound(
@@ -184,6 +188,8 @@ class LimitAccounts:
     def _charges_of_guarantees(self, record: JobRecord, amount: Amount) -> Iterator[tuple[int, int]]:
         """Work that borrows nothing has no more than what is guaranteed."""
         leaf = self._state.queues.by_name[record.queue]
+        if record.job.preemptible and not (leaf.confined_to or leaf.is_confined):
+            return
         for judged, milli in self._judged(amount):
             covering = [node for node in leaf.guarantors if node.cards_guaranteed(judged)] or leaf.guarantors
             for node in (*leaf.confined_to, *(covering[-1:] if leaf.is_confined else ())):
@@ -201,9 +207,10 @@ class LimitAccounts:
 
     def _judged(self, amount: Amount) -> Iterable[tuple[str, int]]:
         """Of which models of cards, as guarantees name them, an amount has how much."""
-        named, found = self._state.queues.guaranteed_models, Counter[str]()
+        named = self._state.queues.guaranteed_models
         if not named or not amount.models:
             return ((OTHER_MODELS, amount.gpu_milli),)
+        found = Counter[str]()
         for model, milli in amount.models:
             found[model if model in named else OTHER_MODELS] += milli
         return found.items()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from millpond.scheduling.ordering.line_table import POOL, SEQUENCE
+from millpond.scheduling.ordering.line_table import POOL
 from millpond.scheduling.placement.arrays import FloatArray, Int64Array
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
@@ -28,14 +28,16 @@ class LineOrder:
     """
 
     def __init__(self, state: State) -> None:
-        table = state.waiting.table.with_all(state.waiting.lines)
-        places = np.array(QueueRank(state).places(table))
+        waiting, table = state.waiting, state.waiting.table
+        lines = [waiting.lines[key] for key in table.keys]
+        rows = np.repeat(np.arange(len(lines)), np.array([len(line) for line in lines], dtype=np.int64))
+        records = [record for line in lines for _, _, record in line]
+        places = np.array(QueueRank(state).places_of(table, rows, records))
         order = np.lexsort(places[::-1])
-        firsts = table.firsts
-        self.records = [firsts[row] for row in order.tolist()]
+        self.records = [records[number] for number in order.tolist()]
         self._places: FloatArray = places.T[order]
-        self._sequences = table.figure(SEQUENCE)[order]
-        self._pools: Int64Array = table.number(POOL)[order]
+        self._sequences = np.array([float(record.sequence) for record in self.records])
+        self._pools: Int64Array = table.number(POOL)[rows[order]]
         self._pool_numbers = {pool: number for number, pool in enumerate(table.pools.items)}
 
     def __contains__(self, record: JobRecord) -> bool:

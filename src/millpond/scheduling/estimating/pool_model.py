@@ -19,17 +19,18 @@ from millpond.model.hardware.topology import Level
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState
 from millpond.model.tenancy.tenants import ROOT_QUEUE
-from millpond.model.workloads import CheckpointMode, Job
+from millpond.model.workloads import CheckpointMode
 from millpond.scheduling.cycle.job_placement import Placer, spacing_of
 from millpond.scheduling.estimating.displacer import Displacer, Preemption
 from millpond.scheduling.estimating.kept_nodes import CLOSED, KeptNodes
 from millpond.scheduling.estimating.lengths import Length, Lengths, lasts
 from millpond.scheduling.estimating.limit_accounts import EVERY_KIND, LimitAccounts
 from millpond.scheduling.estimating.line_order import PoolOrder, Ranked
-from millpond.scheduling.estimating.pool_state import PoolModel
+from millpond.scheduling.estimating.pool_state import FirstWaiting, PoolModel
 from millpond.scheduling.estimating.possible_jobs import Candidate, Counted, Demand, Entry, HeldRoom, Weighing
 from millpond.scheduling.estimating.spaced_rooms import SpacedParts
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
+from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.nodes.cordon import stays_beside_reserved, stays_until
 from millpond.scheduling.nodes.topology_groups import spacing_in_groups
@@ -94,9 +95,9 @@ class View(NamedTuple):
     resource: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Running:
-    """Who runs on the nodes that are looked at.
+    """Who runs on the nodes that are looked at; never changed, see ``lengths.Length``.
 
     Attributes:
         length: what is left of it,
@@ -175,6 +176,8 @@ class PoolModeller:
         self._now = state.now
         self._standing = QueueRank(state)
         self._lines: dict[object, tuple[int, Demand]] = {}
+        self._uncounted: dict[tuple[RequestClass, int], Demand] = {}
+        """By request and mask of kinds of nodes."""
         self._groups: dict[Group, int] = {}
         ordering, settings = state.ordering, state.settings
         guards = isinstance(ordering, Default) and settings.reserve and not settings.preempt
@@ -233,7 +236,7 @@ class PoolModeller:
         reserved = self._limits.reserved()
         return replace(
             self._empty,
-            waiting=waiting,
+            waiting=FirstWaiting.of(waiting),
             spare=list(self._limits.spare),
             reserved=reserved,
             bounds=bounds,
@@ -258,7 +261,7 @@ class PoolModeller:
         ]
         settings, ordering = state.settings, state.ordering
         return PoolModel(
-            free, self._resource.unit, [], [], [],
+            free, self._resource.unit, FirstWaiting.of(()), [], [],
             sorted(self._flips(names)),
             strict=ordering.strict,
             reserves=settings.reserve and not ordering.displaces,
@@ -281,7 +284,7 @@ class PoolModeller:
 
     def know(self, record: JobRecord) -> None:
         """Count the limits on a job that may come: futures begin with all accounts that they need."""
-        self._line_of(record)
+        self._limits.counted(record)
 
     # ---- who runs -----------------------------------------------------------------------------------------------
 
@@ -470,37 +473,42 @@ class PoolModeller:
         state = self._state
         if not self._leaves_for_others:
             return None
-        held = sum(amount for run in self.runs for _, amount in run.room.taken)
+        held = sum(run.room.amount for run in self.runs)
         cards_held = state.queues.by_name[ROOT_QUEUE].gpu_milli
         earned = PREEMPTION_BUDGET * cards_held / CARD_MILLI / self.every / max(held, 1)
         ranks = state.ordering.time_left.survival.rank_table
         budget = state.preemption_budget.left / self.every
-        displacer = Displacer(Preemption(self._displaces, self._by_class, ranks, budget, earned))
-        for number, run in enumerate(self.runs):
-            displacer.add(number, run.room)
-        return displacer
+        preemption = Preemption(self._displaces, self._by_class, ranks, budget, earned)
+        return Displacer(preemption, [run.room for run in self.runs])
 
     def _line_of(self, record: JobRecord) -> tuple[int, Demand]:
         """The number of a job's line, and what it asks for."""
         by_models = self._limits.counted(record)
-        key = (record.demand, record.job.only_on, by_models, record.group, record.job.spacing)
+        key = record.demand, by_models, record.group
         found = self._lines.get(key)
         if found is None:
-            shapes = self._state.cluster.words.shapes_of(record.demand)
-            pairs = zip(record.job.roles, shapes, strict=True)
-            asked = (
-                _AskedPart(role.minimum, self._resource.of(shape), shape.model_mask, index)
-                for index, (role, shape) in enumerate(pairs)
-            )
-            parts = sorted((part for part in asked if part.tasks), key=lambda part: -part.amount)
-            choices = tuple(self._demand(record.job, parts, models, counted) for models, counted in by_models)
+            choices = tuple(self._demand(record, models, counted) for models, counted in by_models)
             demand = choices[0]
             if len(choices) > 1:
-                demand = replace(self._demand(record.job, parts, EVERY_KIND, Counted()), choices=choices)
+                demand = replace(self._demand(record, EVERY_KIND, Counted()), choices=choices)
             found = self._lines[key] = len(self._lines), demand
         return found
 
-    def _demand(self, job: Job, asked: Sequence[_AskedPart], models: int, counted: Counted) -> Demand:
+    def _demand(self, record: JobRecord, models: int, counted: Counted) -> Demand:
+        """What a job asks for of nodes of some kinds; what tasks keep between them is each line's own."""
+        key = record.demand, models
+        found = self._uncounted.get(key)
+        if found is None or found.spaced is not None:
+            found = self._uncounted[key] = self._uncounted_demand(record, models)
+        return Demand(found.parts, found.total, counted, spaced=found.spaced)
+
+    def _uncounted_demand(self, record: JobRecord, models: int) -> Demand:
+        job, shapes = record.job, self._state.cluster.words.shapes_of(record.demand)
+        of_roles = (
+            _AskedPart(role.minimum, self._resource.of(shape), shape.model_mask, index)
+            for index, (role, shape) in enumerate(zip(job.roles, shapes, strict=True))
+        )
+        asked = sorted((part for part in of_roles if part.tasks), key=lambda part: -part.amount)
         parts = tuple(
             (part.tasks, part.amount, self._nodes_that_will_do(part.kinds & models, job.only_on)) for part in asked
         )
@@ -510,11 +518,11 @@ class PoolModeller:
         if spacing is None and job.together_required and sum(part.tasks for part in asked) > 1:
             if job.together <= Level.NODE:
                 will_do = np.bitwise_and.reduce([np.frombuffer(mask, dtype=np.uint8) for _, _, mask in parts])
-                return Demand(((1, total, will_do.tobytes()),), total, counted)
+                return Demand(((1, total, will_do.tobytes()),), total)
             spacing = spacing_in_groups(cluster, job)
         if spacing is not None:
             spaced = SpacedParts(parts, [part.role for part in asked], spacing, self._nodes, cluster.arrays.node_count)
-        return Demand(parts, total, counted, spaced=spaced)
+        return Demand(parts, total, spaced=spaced)
 
     def _nodes_that_will_do(self, models: int, selection: NodeSelection) -> bytes:
         """(nodes,) 1 for those with cards of some models, or without any, that a job may have."""

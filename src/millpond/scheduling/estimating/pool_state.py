@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -35,7 +36,7 @@ class FirstRuns:
     @classmethod
     def of_futures(cls, running: Sequence[HeldRoom], ends_of_futures: Iterable[Sequence[float]]) -> list[Self]:
         """For running jobs, and the instants at which they end in each future."""
-        held = sum(amount for run in running for _, amount in run.taken)
+        held = sum(run.amount for run in running)
         runs = dict(enumerate(running))
         expected = sorted((run.expected_s, number) for number, run in runs.items())
         last_sequence = max((run.entry[1] for run in running), default=0)
@@ -49,12 +50,35 @@ class FirstRuns:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstWaiting:
+    """Who waits when a future begins: common to all futures of a line-up.
+
+    Attributes:
+        entries: in order,
+        by_sequence, lines: the same; of each line in order.
+        of_group: how many wait of each group.
+    """
+
+    entries: Sequence[Entry]
+    by_sequence: dict[int, Entry]
+    lines: dict[int, list[Entry]]
+    of_group: Counter[int]
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> Self:
+        """For those who wait, in order."""
+        lines: dict[int, list[Entry]] = {}
+        for entry in entries:
+            lines.setdefault(entry[3].line, []).append(entry)
+        return cls(entries, {entry[1]: entry for entry in entries}, lines, Counter(entry[3].group for entry in entries))
+
+
+@dataclass(frozen=True, slots=True)
 class PoolModel:
     """Where all futures of one line-up begin.
 
     Attributes:
         free, unit: see ``rooms.Rooms``.
-        waiting: in order.
         spare: how much each account may hold beyond what it does.
         reserved: what advance reservations hold of the accounts.
         flips: (seconds from now, node, amount): nodes of which so much opens and, with an amount below 0, closes.
@@ -68,7 +92,7 @@ class PoolModel:
 
     free: list[int]
     unit: int
-    waiting: list[Entry]
+    waiting: FirstWaiting
     spare: list[int]
     reserved: list[ReservedCharges]
     flips: list[tuple[float, int, int]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from millpond.scheduling.estimating.lengths import Length
@@ -50,9 +50,9 @@ class Counted(NamedTuple):
     booked: Charges = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Demand:
-    """What alike jobs ask for.
+    """What alike jobs ask for; never changed, see ``lengths.Length``.
 
     Attributes:
         parts: their tasks, the largest first.
@@ -111,9 +111,9 @@ class Weighing:
     stretch: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Candidate:
-    """A job that waits or comes.
+    """A job that waits or comes; never changed, see ``lengths.Length``.
 
     Attributes:
         line: jobs of one line are alike: where the first finds no room, none does.
@@ -165,9 +165,9 @@ Entry = tuple[Rank, int, float, Candidate]
 """Rank, sequence, when it was submitted (seconds from now), and who: in the order of the line."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HeldRoom:
-    """A job that holds room.
+    """A job that holds room; never changed, see ``lengths.Length``.
 
     Attributes:
         entry: the job as it waited.
@@ -176,6 +176,7 @@ class HeldRoom:
         counted: against limits and guarantees, on the cards that it has.
         protected_s: until when it is not asked to leave (seconds from now).
         took_back: others left for it by a guarantee.
+        amount: all that is taken.
     """
 
     entry: Entry
@@ -185,3 +186,7 @@ class HeldRoom:
     counted: Counted
     protected_s: float = 0.0
     took_back: bool = False
+    amount: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.amount = sum(amount for _, amount in self.taken)

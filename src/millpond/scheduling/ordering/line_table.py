@@ -6,7 +6,7 @@ given back with the last line that uses them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -132,15 +132,6 @@ class LineTable:
         some.firsts = [self.firsts[row] for row in rows.tolist()]
         some.accounts, some.queues, some.requests, some.pools = self.accounts, self.queues, self.requests, self.pools
         return some
-
-    def with_all(self, lines: Mapping[LineKey, Sequence[tuple[object, int, JobRecord]]]) -> LineTable:
-        """Every job as if it were first in its line, to be read where turns are compared: (jobs,), line by line."""
-        of_rows = [lines[key] for key in self.keys]
-        all_jobs = self.only(np.repeat(np.arange(len(of_rows)), [len(line) for line in of_rows]))
-        all_jobs.firsts = [record for line in of_rows for _, _, record in line]
-        all_jobs._figures[KEY] = [record.turn for record in all_jobs.firsts]
-        all_jobs._figures[SEQUENCE] = [sequence for line in of_rows for _, sequence, _ in line]
-        return all_jobs
 
     def put(self, key: LineKey, first: JobRecord) -> None:
         """A job is the first of its line, perhaps of a new one, or its figures have changed."""

@@ -148,9 +148,27 @@ class QueueRank:
 
     def places(self, table: LineTable) -> tuple[FloatArray, ...]:
         """The places of the first of each line: the parts of a rank and behind them the arrivals, (lines,) each."""
-        keys, arrivals, grouped = self._keys(table)
+        keys, arrivals = self._by_turn(table.figure(KEY), table.figure(SEQUENCE), self._grouped(table), table.firsts)
+        parts, stretches, lags_s = self._of_lines(table)
+        return (*parts, _stretched(keys, stretches, lags_s), arrivals)
+
+    def places_of(self, table: LineTable, rows: Int64Array, jobs: Sequence[JobRecord]) -> tuple[FloatArray, ...]:
+        """The same of jobs that stand anywhere in the lines of these rows, (jobs,) each."""
+        turns, sequences = np.array([job.turn for job in jobs]), np.array([float(job.sequence) for job in jobs])
+        is_grouped = np.zeros(len(table), dtype=np.bool_)
+        is_grouped[self._grouped(table)] = True
+        keys, arrivals = self._by_turn(turns, sequences, np.flatnonzero(is_grouped[rows]), jobs)
+        parts, stretches, lags_s = self._of_lines(table)
+        return (*(part[rows] for part in parts), _stretched(keys, stretches[rows], lags_s[rows]), arrivals)
+
+    def _of_lines(self, table: LineTable) -> tuple[list[FloatArray], FloatArray, FloatArray]:
+        """What all of a line have in common, (lines,) each: the parts of their ranks without the key.
+
+        And by what their keys are multiplied, and how much later the overdue ones count as submitted.
+        """
         covered = self.covered_now() if table is self._state.waiting.table else self.covered(table)
         parts: list[FloatArray] = [(~covered).astype(np.float64), -table.figure(PRIORITY)]
+        stretches, lags_s = np.ones(len(table)), np.zeros(len(table))
         if self.by_share and len(table):
             numbers = table.number(ACCOUNT)
             present = np.flatnonzero(np.bincount(numbers))
@@ -165,22 +183,26 @@ class QueueRank:
                 rounds = [self.rounds(queue or DEFAULT_QUEUE) for queue in table.queues.items]
                 parts.extend(np.array(rounds).T.take(table.number(QUEUE), axis=1))
             of_users = np.array([*zip(*self._standings_of(accounts), strict=True)]).take(of_lines, axis=1)
+            grouped = self._grouped(table)
             if len(grouped):
                 queues = [accounts[account][0] for account in of_lines[grouped].tolist()]
                 of_users[:, grouped] = np.array(self._standings_of([(queue, _ALL) for queue in queues])).T
             stretches, lags_s = of_users
-            keys = np.where(keys < 0.0, keys + lags_s, keys * stretches)
-        return (*parts, keys, arrivals)
+        return parts, stretches, lags_s
 
-    def _keys(self, table: LineTable) -> tuple[FloatArray, FloatArray, Int64Array]:
-        """(lines,) key and arrival of the first of each among all; and which lines have an ordering of their own."""
-        keys, arrivals = table.figure(KEY), table.figure(SEQUENCE)
-        grouped: Int64Array = np.flatnonzero(table.figure(GROUPED)) if self._turns else _NONE
+    def _grouped(self, table: LineTable) -> Int64Array:
+        """The lines that have an ordering of their own."""
+        return np.flatnonzero(table.figure(GROUPED)) if self._turns else _NONE
+
+    def _by_turn(
+        self, keys: FloatArray, arrivals: FloatArray, grouped: Int64Array, jobs: Sequence[JobRecord]
+    ) -> tuple[FloatArray, FloatArray]:
+        """(jobs,) key and arrival among all, where those of some have an ordering of their own."""
         if len(grouped):
-            turns = np.array([self._turns.of(table.firsts[row]) for row in grouped.tolist()])
+            turns = np.array([self._turns.of(jobs[row]) for row in grouped.tolist()])
             keys, arrivals = keys.copy(), arrivals.copy()
             keys[grouped], arrivals[grouped] = turns.T
-        return keys, arrivals, grouped
+        return keys, arrivals
 
     def _tier(self, record: JobRecord, amount: Amount) -> float:
         return float(not self.may_fall or self._state.entitlements.borrows(record, amount))
@@ -266,7 +288,7 @@ class QueueRank:
 
     def rank_of_growth(self, record: JobRecord) -> Rank:
         """The beginning of the rank of a running gang when one of its missing tasks joins it: the key is left out."""
-        tier = self._tier(record, record.amount_of(record.queued()[:1]))
+        tier = self._tier(record, record.amount_of(record.queued()[:1])) if self.may_fall else 1.0
         rank = (tier, -float(record.job.priority))
         return (*rank, *self.standing(record.queue, record.job.user)) if self.by_share else rank
 
@@ -420,6 +442,12 @@ class QueueRank:
             less = given_up.gpu_milli, given_up.cpu_milli, given_up.memory_mib
             more = tuple(gained - lost for gained, lost in zip(more, less, strict=True))
         return state.usage.served_s(account, self._capacity, state.now, LOOKAHEAD_S, more)
+
+
+def _stretched(keys: FloatArray, stretches: FloatArray, lags_s: FloatArray) -> FloatArray:
+    """(jobs,) keys, for what users have had of late."""
+    stretched: FloatArray = np.where(keys < 0.0, keys + lags_s, keys * stretches)
+    return stretched
 
 
 _ALL = "(all)"
