@@ -109,6 +109,14 @@ def test_it_goes_on_after_an_error_and_logs_it_once_until_it_changes(
     assert [record.exc_info is not None for record in caplog.records] == [False, False, False, True]
 
 
+def test_an_error_without_words_is_logged_by_its_name(started: Workers, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        _, passes = started(TimeoutError(), TimeoutError(), None)
+        for _ in range(4):
+            passes.seen.get(timeout=WITHIN_S)
+    assert [record.getMessage() for record in caplog.records] == ["it cannot be measured: TimeoutError"]
+
+
 def test_closing_waits_for_a_pass_no_longer_than_said() -> None:
     begun, release = threading.Event(), threading.Event()
 

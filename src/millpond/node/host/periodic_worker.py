@@ -54,7 +54,7 @@ class PassTrouble:
 
     def note(self, error: Exception) -> None:
         """A pass has failed."""
-        text = str(getattr(error, "orig", error))  # of a database's error, the driver's own words
+        text = str(getattr(error, "orig", error)) or type(error).__name__  # of a database's error, the driver's words
         if text == self._logged:
             return
         self._logged = text
