@@ -125,11 +125,13 @@ class NightlyChoice:
             note(self._adapter.latest)
         return True
 
-    def query(self, question: Callable[[Any], Any], *, is_long: bool) -> Future[Any]:
+    def look_up(self, question: Callable[[Any], Any], *, is_long: bool) -> Any:
         """What the core answers."""
-        answer: Future[Any] = Future()
-        answer.set_result(question(SimpleNamespace(scheduler=self._scheduler)))
-        return answer
+        return question(SimpleNamespace(scheduler=self._scheduler))
+
+    def wait_for(self, future: Future[None]) -> None:
+        """A change is made by the time that it is asked for."""
+        future.result(0)
 
     def change_setting(self, event: Callable[[float], PolicyChanged]) -> Future[None]:
         """Tell the core."""

@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from millpond.model.errors import MillpondError
 from millpond.model.resources import Amount
 from millpond.scheduling.scheduler import Scheduler
-from millpond.server.runtime.queue_settings import service
+from millpond.server.runtime import loop
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.runtime.recovery import recover
 from millpond.server.store.store import Store
@@ -408,8 +408,8 @@ def test_at_a_start_a_file_that_goes_together_with_nothing_leaves_all_as_it_was(
 def test_an_edit_of_which_the_scheduler_said_nothing_in_time_has_changed_nothing_and_is_tried_again(
     world: AuthWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "ANSWER_WITHIN_S", 0.0)
-    monkeypatch.setattr(world.loop, "query", lambda _question: Future())
+    monkeypatch.setattr(loop, "ANSWER_WITHIN_S", 0.0)
+    monkeypatch.setattr(world.loop, "query", lambda _question, **_: Future())
     answer = add(world, "lab", weight=2)
     assert (answer.status_code, error_of(answer).remedy) == (503, "try again in a moment")
     monkeypatch.undo()

@@ -38,8 +38,8 @@ class Watched:
     def new_watch(self) -> NoticeWatch:
         """That of the next server."""
         server = self.world.server
-        answered = lambda question, is_long=True: SimpleNamespace(result=lambda _within: question(server.core))  # noqa: E731
-        self.loop: Any = SimpleNamespace(job_cache=server.loop.job_cache, query=answered, now=server.clock.now)
+        answered = lambda question, is_long: question(server.core)  # noqa: E731
+        self.loop: Any = SimpleNamespace(job_cache=server.loop.job_cache, look_up=answered, now=server.clock.now)
         queues: Any = SimpleNamespace(changed_since=lambda at: [row for row in self.queue_rows if row.at >= at])
         sources = WatchSources(self.loop, queues, lambda: self.idle_cards, lambda: self.idle_ends)
         wall = lambda: self.world.clock() - self.set_back_s  # noqa: E731

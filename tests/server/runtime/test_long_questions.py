@@ -57,3 +57,21 @@ def test_one_who_asked_in_vain_may_ask_again_and_one_who_had_something_done_look
         asyncio.run(server.loop.answered(server.loop.stop_job("a", "max")))
     remedies = [error.value.remedy for error in (asked, stopped)]
     assert remedies == ["try again in a moment", "look whether it was done before you try again"]
+
+
+def test_what_the_scheduler_has_not_taken_up_in_time_is_not_done_later_whoever_waited(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "ANSWER_WITHIN_S", 0.0)
+    server.submit("a")
+    server.turn()
+    server.loop.alive = True
+    with pytest.raises(UnavailableError, match="no answer from the scheduler within 0 s") as asked:
+        server.loop.look_up(lambda core: len(core.scheduler.jobs))
+    with pytest.raises(UnavailableError, match="no answer from the scheduler within 0 s") as stopped:
+        server.loop.wait_for(server.loop.stop_job("a", "max"))
+    with pytest.raises(UnavailableError):
+        asyncio.run(server.loop.answered(server.loop.stop_job("a", "max")))
+    server.turn()
+    assert [error.value.remedy for error in (asked, stopped)] == [loop.ASK_AGAIN, loop.LOOK_FIRST]
+    assert [job.state for job in server.loop.job_cache.newest_first()] == ["running"]

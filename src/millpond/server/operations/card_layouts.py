@@ -20,7 +20,7 @@ from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.scheduling.nodes.layout_planner import LayoutStep
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
+from millpond.server.runtime.loop import Loop
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class CardLayoutWorker(Periodic):
     def look(self) -> float:
         """Finish what is under way, or begin what is to be done now; returns the seconds until the next look."""
         now, asked_at = self._clock(), time.monotonic()
-        begun, step = self._loop.query(lambda core: _planned(core, now), is_long=True).result(ANSWER_WITHIN_S)
+        begun, step = self._loop.look_up(lambda core: _planned(core, now), is_long=True)
         pause_s = max(LOOK_EVERY_S, (time.monotonic() - asked_at) / _MOST_OF_CORE)
         if step is not None:
             begun = self._begin(step)
@@ -66,7 +66,7 @@ class CardLayoutWorker(Periodic):
             lambda now: CardLayoutChanged(now, step.node, step.card, LayoutChangeState.CHANGING, layout, step.for_job)
         )
         try:
-            changed.result(ANSWER_WITHIN_S)
+            self._loop.wait_for(changed)
         except MillpondError as error:
             log.info("card %s stays as it is: %s", step.card, error)
             return {}
@@ -75,7 +75,7 @@ class CardLayoutWorker(Periodic):
 
 def is_under_way(loop: Loop) -> bool:
     """Whether a card is being divided, as an earlier server began that."""
-    return loop.query(lambda core: bool(_under_way(core))).result(ANSWER_WITHIN_S)
+    return loop.look_up(lambda core: bool(_under_way(core)))
 
 
 def _planned(core: Core, now: float) -> tuple[dict[str, LayoutChange], LayoutStep | None]:

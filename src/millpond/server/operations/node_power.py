@@ -22,7 +22,7 @@ from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorke
 from millpond.scheduling.nodes.power_planner import PowerCandidate, PowerPlanner, PowerStep
 from millpond.server.operations.power_hooks import PowerHooks
 from millpond.server.operations.spare_nodes import SpareNodes
-from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
+from millpond.server.runtime.loop import Loop
 from millpond.specs.config.power_saving import PowerHook, PowerSaving
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class NodePowerWorker(Periodic):
             self._spares.latest = ()
             return
         self._report_hooks()
-        overview = self._loop.query(lambda core: core.scheduler.power_overview(), is_long=True).result(ANSWER_WITHIN_S)
+        overview = self._loop.look_up(lambda core: core.scheduler.power_overview(), is_long=True)
         now = self._clock()
         for node in overview.nodes:
             saving = savings.get(node.pool)
@@ -139,7 +139,7 @@ class NodePowerWorker(Periodic):
         """Have the core take a step; false if it refuses, as when work has come to a node that was empty."""
         changed = self._loop.change_setting(lambda now: NodePowerChanged(now, node, state, detail, ready_at))
         try:
-            changed.result(ANSWER_WITHIN_S)
+            self._loop.wait_for(changed)
         except MillpondError as error:
             log.info("node %s stays as it is: %s", node, error)
             return False

@@ -106,14 +106,24 @@ class Loop:
         Raises:
             UnavailableError: the scheduler is not running, or takes too long.
         """
-        if self.failure is not None:
-            raise answer_after(self.failure)
-        if dead := self.dead():
-            raise UnavailableError(dead, "see the server's log, then start it again")
+        self._require_running()
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), ANSWER_WITHIN_S)
         except TimeoutError as error:
-            raise UnavailableError(f"no answer from the scheduler within {ANSWER_WITHIN_S:g} s", remedy) from error
+            raise _unanswered(remedy) from error
+
+    def look_up(self, question: Callable[[Core], Answer], *, is_long: bool = False) -> Answer:
+        """What ``query`` answers, for threads that may wait: see ``wait_for``."""
+        return self.wait_for(self.query(question, is_long=is_long), ASK_AGAIN)
+
+    def wait_for(self, future: Future[Answer], remedy: str = LOOK_FIRST) -> Answer:
+        """As ``answered``, for threads that may wait."""
+        self._require_running()
+        try:
+            return future.result(ANSWER_WITHIN_S)
+        except TimeoutError as error:
+            future.cancel()  # what the scheduler has not taken up by now is not done later either
+            raise _unanswered(remedy) from error
 
     def notify(self, happened: Sequence[events.Event]) -> None:
         """Report events of the server itself, such as a configuration that was read again."""
@@ -149,8 +159,18 @@ class Loop:
         self._failure.set_result(error)
         abandon(self.inbox.drain(0.0), error)
 
+    def _require_running(self) -> None:
+        if self.failure is not None:
+            raise answer_after(self.failure)
+        if dead := self.dead():
+            raise UnavailableError(dead, "see the server's log, then start it again")
+
     def _put(self, message: Message) -> None:
         """Send a message; when the thread has failed, the latest sender answers all that wait."""
         self.inbox.put(message)
         if self.failure is not None:
             abandon(self.inbox.drain(0.0), self.failure)
+
+
+def _unanswered(remedy: str) -> UnavailableError:
+    return UnavailableError(f"no answer from the scheduler within {ANSWER_WITHIN_S:g} s", remedy)

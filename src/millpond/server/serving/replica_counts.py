@@ -26,7 +26,6 @@ from millpond.specs.api.jobs.jobs import JobInfo
 
 log = logging.getLogger(__name__)
 
-ANSWER_WITHIN_S: Final = 30.0
 _ACTIVE: Final = (TaskState.STARTING, TaskState.RUNNING)
 
 
@@ -54,7 +53,7 @@ class Sizing:
 
     def now(self, job: str) -> int | None:
         """How many replicas a service should have by now: 0 at rest, None when it has ended."""
-        return self._loop.query(lambda core: desired_now(core, job)).result(ANSWER_WITHIN_S)
+        return self._loop.look_up(lambda core: desired_now(core, job))
 
     def pursue(self, job: JobInfo, goal: Goal, drain_s: float, is_wanted: Callable[[], bool] = lambda: False) -> None:
         """Bring a service nearer to a number of replicas; does not wait for requests to end.
@@ -90,12 +89,12 @@ class Sizing:
             return DesiredCountChanged(now, job, record.job.roles[0].name, goal.replicas, goal.why, goal.swap)
 
         try:
-            self._loop.change_job(ChangeJob(job, change)).result(ANSWER_WITHIN_S)
+            self._loop.wait_for(self._loop.change_job(ChangeJob(job, change)))
         except MillpondError as error:
             log.info("%s stays as it is: %s", job, error)  # it ended meanwhile
             return
         # The change is durable before its decisions are taken: until then the replicas are still shown as running.
-        self._balancer.end(self._loop.query(lambda core: _ending(core, job)).result(ANSWER_WITHIN_S))
+        self._balancer.end(self._loop.look_up(lambda core: _ending(core, job)))
 
 
 def leaving(job: JobInfo, replicas: int) -> frozenset[TaskId]:

@@ -26,7 +26,7 @@ from millpond.server.serving.front import ServiceFront, Split
 from millpond.server.serving.probes import Probe
 from millpond.server.serving.proxy.endpoints import TaskEndpoint, places_of
 from millpond.server.serving.registry import Revisions
-from millpond.server.serving.replica_counts import ANSWER_WITHIN_S, Goal, Sizing
+from millpond.server.serving.replica_counts import Goal, Sizing
 from millpond.server.serving.revisions import GONE, HELD, TO_BE_SUBMITTED, Phase, Revision, Side, next_step
 from millpond.server.storage.provisioning.admission import NEEDED
 from millpond.server.store.jobs import JobStore
@@ -169,7 +169,7 @@ class Rollouts(Periodic):
         if info is None:
             return ""
         if info.state == JobState.QUEUED:
-            why = self._loop.query(lambda core: core.scheduler.cause(info.id, core.now)).result(ANSWER_WITHIN_S)
+            why = self._loop.look_up(lambda core: core.scheduler.cause(info.id, core.now))
             return f"; it waits: {why.summary}"
         detail = next((task.detail for task in info.tasks if task.detail), "")
         return f": {detail}" if detail else ""
@@ -198,7 +198,7 @@ class Rollouts(Periodic):
         # What it needs was settled when the revision was made, and may have left the machine since.
         submission = Submission(placed, revision.document, waits=not NEEDED.isdisjoint(revision.document))
         try:
-            self._loop.submit(submission).result(ANSWER_WITHIN_S)
+            self._loop.wait_for(self._loop.submit(submission))
         except UnavailableError:
             raise  # a full disk, say: the next look submits it, or finds it submitted
         except MillpondError as error:

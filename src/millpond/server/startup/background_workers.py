@@ -38,7 +38,7 @@ from millpond.server.operations.retention import RetentionLimits, RetentionWorke
 from millpond.server.operations.spare_nodes import SpareNodes
 from millpond.server.runtime.clock import since_boot
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
+from millpond.server.runtime.loop import Loop
 from millpond.server.serving.autoscaler import Autoscaler
 from millpond.server.serving.replica_counts import Sizing
 from millpond.server.serving.replica_forecasts import ReplicaForecasts
@@ -167,7 +167,7 @@ def pool_standing(loop: Loop) -> tuple[list[NodeView], list[QueueStatus]]:
     def look(core: Core) -> tuple[list[NodeView], list[QueueStatus]]:
         return core.scheduler.node_views(), core.scheduler.queue_statuses()
 
-    nodes, queues = loop.query(look, is_long=True).result(ANSWER_WITHIN_S)
+    nodes, queues = loop.look_up(look, is_long=True)
     return nodes, nearest_to_root(queues, lambda each: each.queue)
 
 
@@ -177,7 +177,7 @@ def held_cards(loop: Loop) -> HeldCards | None:
     def look(core: Core) -> HeldCards | None:
         return core.scheduler.held_cards() if core.scheduler.counts_load else None
 
-    return loop.query(look, is_long=True).result(ANSWER_WITHIN_S)
+    return loop.look_up(look, is_long=True)
 
 
 def _of_work(current: Current, base: CoreComponents, service: Service, power: PowerEnforcer) -> list[BackgroundWorker]:

@@ -26,7 +26,7 @@ from millpond.scheduling.settings import Settings
 from millpond.server.jobs.adaptation import policy_replay
 from millpond.server.jobs.adaptation.night_record import Night, NightRecord
 from millpond.server.jobs.what_if.child import ask_child
-from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
+from millpond.server.runtime.loop import Loop
 from millpond.server.views.reports.history_export import HistoryExport
 from millpond.server.views.reports.recorded_jobs import NEVER_RAN, Recorded, RecordedJob
 from millpond.server.wording import local_time
@@ -158,7 +158,7 @@ class PolicyAdapter(Periodic):
         return _UNDER_WAY if self._is_looking else night.text
 
     async def _choose(self, now: float, rule: AdaptFile) -> str:
-        fork = self._loop.query(lambda core: core.scheduler.fork(), is_long=True).result(ANSWER_WITHIN_S)
+        fork = self._loop.look_up(lambda core: core.scheduler.fork(), is_long=True)
         night = _Night(now, json.dumps(fork.snapshot()), fork.settings, rule)
         trial = night.settings.trial
         if trial is not None and not trial.rolled_back and now - trial.since < ON_TRIAL_S:
@@ -260,9 +260,11 @@ class PolicyAdapter(Periodic):
             MillpondError: the scheduler refuses them.
         """
         ordering, placement, preempt, reserve = choice.ordering, choice.placement, choice.preempt, choice.reserve
-        self._loop.change_setting(
-            lambda at: PolicyChanged(at, ordering, placement, preempt, reserve, trial, f"policies: {why}")
-        ).result(ANSWER_WITHIN_S)
+        self._loop.wait_for(
+            self._loop.change_setting(
+                lambda at: PolicyChanged(at, ordering, placement, preempt, reserve, trial, f"policies: {why}")
+            )
+        )
 
 
 def measured_figures(jobs: Sequence[RecordedJob], window: tuple[float, float]) -> WindowFigures:

@@ -221,7 +221,7 @@ class Adopter(Periodic):
             for job, choice in chosen.items()
             if self._chosen.get(job) != choice and job not in self._changed_at
         }
-        waiting = self._loop.query(partial(_waiting, jobs=tuple(news))).result(ANSWER_WITHIN_S) if news else {}
+        waiting = self._loop.look_up(partial(_waiting, jobs=tuple(news))) if news else {}
         for job, asked in waiting.items():
             if asked != news[job]:
                 self._changed_at[job] = now  # where pods come and go all the time, not with each of them
@@ -254,7 +254,7 @@ class Adopter(Periodic):
     def _answer_one(self, job: str, key: GangKey) -> None:
         before = self._asked.pop(job, None)
         self._asked[job] = before or ""  # it counts as asked about also where that fails
-        brief, found = self._loop.query(partial(_why, job=job, before=before), is_long=True).result(ANSWER_WITHIN_S)
+        brief, found = self._loop.look_up(partial(_why, job=job, before=before), is_long=True)
         self._asked[job] = brief
         if found is not None:
             self._adoption.answer(key, self._veiled(job, found))

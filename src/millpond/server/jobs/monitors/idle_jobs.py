@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S: Final = 20.0
 BUSY_PART: Final = 0.05
 """A task that uses more than this part of one core is in use."""
-_ANSWER_WITHIN_S: Final = 30.0
 _WHO: Final = "the rule for idle dev jobs"
 
 
@@ -194,7 +193,7 @@ class IdleWatch(Periodic):
             return _LEAVES[self._rules.on_idle], ""
         if job.gpu_milli == 0:
             return Leave.FREEZE, ""
-        why = self._loop.query(lambda core: core.scheduler.why_not_swapped(job.id)).result(_ANSWER_WITHIN_S)
+        why = self._loop.look_up(lambda core: core.scheduler.why_not_swapped(job.id))
         return (Leave.STOP, why) if why else (Leave.SWAP, "")
 
     def _warn(self, job: JobInfo, leave: Leave, why: str) -> None:
@@ -225,7 +224,7 @@ class IdleWatch(Periodic):
             log.info("%s is idle, and could not be %s: %s", name, leave.value, error)  # it ended, or lost its room
 
     def _ask(self, change: ChangeJob) -> None:
-        self._loop.change_job(change).result(_ANSWER_WITHIN_S)
+        self._loop.wait_for(self._loop.change_job(change))
 
     def _cpu_s(self, job: JobInfo) -> float:
         runs = [TaskId(job.id, job.attempt, task.task) for task in job.tasks]

@@ -21,7 +21,7 @@ from millpond.server.notifications.notices import Notice, job_notice
 from millpond.server.notifications.outbox import KeyedNotice, NoticeOutbox
 from millpond.server.notifications.subscriptions import Subscriptions
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
+from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.store.deliveries import Target
 from millpond.server.views.hardware.pool_room import idle_since
@@ -145,7 +145,7 @@ class NoticeWatch(Periodic):
             yield KeyedNotice(notice, f"{Topic.QUEUE_CHANGED}:{row.name}:{row.version}")
 
     def _ask(self, question: Callable[[Core], Any]) -> Any:
-        return self._sources.loop.query(question, is_long=True).result(ANSWER_WITHIN_S)
+        return self._sources.loop.look_up(question, is_long=True)
 
 
 def _is_due(notice: Notice, span_s: float, since: float, now: float) -> bool:

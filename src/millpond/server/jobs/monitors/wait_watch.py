@@ -19,7 +19,7 @@ from millpond.model.states import JobState
 from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker, for_each
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
+from millpond.server.runtime.loop import Loop
 from millpond.server.store.histories import HistoryStore
 from millpond.server.views.reasons import summary_of
 
@@ -73,7 +73,7 @@ class WaitWatch(Periodic):
     def _look_at(self, job: str, known: Mapping[str, Cause | None], now: float) -> Iterator[WaitExplained]:
         """Why a job waits, where that is news; it counts as looked at also where that fails."""
         before = self._known[job] = known[job] if job in known else self._stored(job)
-        found = self._loop.query(partial(_explained, job=job, before=before), is_long=True).result(ANSWER_WITHIN_S)
+        found = self._loop.look_up(partial(_explained, job=job, before=before), is_long=True)
         if found is not None:
             self._known[job] = found.cause
             yield _note(job, found, now)

@@ -25,9 +25,6 @@ LOOK_EVERY_S: Final = 1.0
 WHO: Final = "the sweep"
 
 
-_ANSWER_WITHIN_S: Final = 30.0
-
-
 class SweepWatch(Periodic):
     """Looks after sweeps, on a thread of its own."""
 
@@ -68,6 +65,6 @@ class SweepWatch(Periodic):
             return StopRequested(now, trial, WHO, reason)
 
         try:
-            self._loop.change_job(ChangeJob(trial, stop, pruned=reason)).result(_ANSWER_WITHIN_S)
+            self._loop.wait_for(self._loop.change_job(ChangeJob(trial, stop, pruned=reason)))
         except MillpondError as error:
             log.info("%s goes on: %s", trial, error)  # it ended meanwhile

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,7 +35,7 @@ from millpond.node.host.clocks import WallClock
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.auth.accounts import Accounts
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.loop import ANSWER_WITHIN_S, ASK_AGAIN, LOOK_FIRST, Loop
+from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queue_settings.book import QueueBook, QueueFacts
 from millpond.server.runtime.queue_settings.effects import changed_rooms, effects_of
 from millpond.server.runtime.queue_settings.hardware_checks import beyond_cells, beyond_machines
@@ -167,19 +167,19 @@ class QueueSettings:
                 changed.
         """
         with self._lock:
-            facts, now = self._ask(self._facts), self._clock()
+            facts, now = self._loop.look_up(self._facts), self._clock()
             book = self._book.with_file(texts, facts, now)
             self._require_known_models(self._changed_rows(book))
             with _at_lines_of(located):
                 _require_places(book, facts)
-                self._ask(lambda core: self._require_hardware(core, book, facts))
-                changes = self._ask(lambda core: self._changes_of_file(core, book, facts))
-            compared = self._ask(lambda core: self._compared(core, book, facts))
+                self._loop.look_up(lambda core: self._require_hardware(core, book, facts))
+                changes = self._loop.look_up(lambda core: self._changes_of_file(core, book, facts))
+            compared = self._loop.look_up(lambda core: self._compared(core, book, facts))
             self._keep(book, texts)
             self._loop.notify(changes)
             for effect in effects_of(*compared):
                 log.info("by the queues of the configuration: %s", effect)
-            self._answered(self._loop.query(lambda core: None))
+            self._loop.look_up(lambda core: None)
 
     def _keep(self, book: QueueBook, texts: Mapping[str, QueueDocument] | None) -> None:
         with _storing():
@@ -244,15 +244,15 @@ class QueueSettings:
             NotFoundError: there is no such queue.
             InvalidInputError: a field is wrong, does not go together with the other queues, or changes nothing.
         """
-        facts, book = self._ask(self._facts), self._book
+        facts, book = self._loop.look_up(self._facts), self._book
         for name, field, value in edits:
             row = book.row(name, facts) or self._seen(name, QueueEdit(""), facts)
             document = _without_null(with_field(row.document or {}, field, value))
             book = book.with_row(replace(row, document=document))
             self._require_known_models([book.rows[name]])
         more = joining or Amount()
-        self._ask(lambda core: self._require_hardware(core, book, facts, core.scheduler.all_machines() + more))
-        changes: list[Event] = self._ask(lambda core: self._changes(core, book, facts))
+        self._loop.look_up(lambda core: self._require_hardware(core, book, facts, core.scheduler.all_machines() + more))
+        changes: list[Event] = self._loop.look_up(lambda core: self._changes(core, book, facts))
         changed = {queue.name for queue in _queues_of(changes)}
         for name, field, value in edits:
             before = self._book.row(name, facts)
@@ -280,8 +280,8 @@ class QueueSettings:
         )
         book = self._book.with_row(row)
         self._require_known_models([row])
-        self._ask(lambda core: self._require_hardware(core, book, facts))
-        compared = self._ask(lambda core: self._compared(core, book, facts))
+        self._loop.look_up(lambda core: self._require_hardware(core, book, facts))
+        compared = self._loop.look_up(lambda core: self._compared(core, book, facts))
         edited = QueueEdited(
             name,
             None if before is None else before.document,
@@ -315,14 +315,14 @@ class QueueSettings:
     def _commit(self, row: QueueRow, facts: QueueFacts) -> None:
         """Store a change of one queue and have the scheduler take it; where that refuses, all is as before."""
         before, book = self._book, self._book.with_row(row)
-        changes = self._ask(lambda core: self._changes(core, book, facts))
+        changes = self._loop.look_up(lambda core: self._changes(core, book, facts))
         with _storing():
             self._store.save([row])
         self._hold(book)
         own = [change for change in changes if _queue_in(change) == row.name]
         try:
             for change in own:
-                self._answered(self._loop.change_setting(partial(_at, change)))
+                self._loop.wait_for(self._loop.change_setting(partial(_at, change)))
         except MillpondError as refusal:
             self._hold(before)
             try:
@@ -342,7 +342,7 @@ class QueueSettings:
         if self._loop.read_only is not None:
             raise self._loop.read_only
         with self._lock:
-            yield self._ask(self._facts)
+            yield self._loop.look_up(self._facts)
 
     def _facts(self, core: Core) -> QueueFacts:
         known = {queue.name: queue for queue in core.scheduler.queues() if queue.name != BACKGROUND_QUEUE}
@@ -356,7 +356,7 @@ class QueueSettings:
 
         Those that stay as they are, as a file that was read without machines has them, bar no change of other fields.
         """
-        known = self._ask(lambda core: core.scheduler.card_models())
+        known = self._loop.look_up(lambda core: core.scheduler.card_models())
         fields = product(rows if known else (), ("guarantee", "limit"))
         for row, field in fields:
             amount, before = (row.document or {}).get(field), self._book.rows.get(row.name)
@@ -433,18 +433,6 @@ class QueueSettings:
 
     def _rules_of(self, book: QueueBook) -> Mapping[str, QueueRules]:
         return read_queue_rules({name: row.document for name, row in book.rows.items() if row.document is not None})
-
-    def _ask(self, question: Callable[[Core], Any]) -> Any:
-        """Of what is, before anything is changed."""
-        return self._answered(self._loop.query(question), ASK_AGAIN)
-
-    def _answered(self, future: Any, remedy: str = LOOK_FIRST) -> Any:
-        if not self._loop.alive:
-            raise UnavailableError("the scheduler is not running", "see the server's log, then start it again")
-        try:
-            return future.result(ANSWER_WITHIN_S)
-        except TimeoutError as error:
-            raise UnavailableError(f"no answer from the scheduler within {ANSWER_WITHIN_S:g} s", remedy) from error
 
 
 def _breaks_reservation(core: Core, queues: Sequence[Queue]) -> bool:
