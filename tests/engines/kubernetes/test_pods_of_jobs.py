@@ -429,6 +429,22 @@ def test_a_pod_whose_container_an_admission_webhook_renames_fails_its_job_with_t
     assert (refused.reason, refused.device_fault) == (text, False)
 
 
+def test_a_sidecar_of_others_that_fails_and_is_started_again_keeps_no_program_from_running(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    def injected(request: str, body: Any) -> None:
+        if request == f"POST /api/v1/namespaces/{NAMESPACE}/pods":
+            body["spec"]["initContainers"] = [{"name": "proxy", "restartPolicy": "Always"}]
+
+    cluster.refuses = injected
+    bench.engine.apply([start(1)])
+    pod = bench.bound(POD)
+    ended = {"name": "proxy", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    cluster.put("pods", POD, {**pod, "status": {"phase": "Pending", "initContainerStatuses": [ended]}}, NAMESPACE)
+    cluster.run(POD)
+    assert bench.next(Confirmed).decision == 1
+
+
 def test_a_pod_in_which_others_have_put_what_goes_on_after_its_program_is_ended(
     bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,6 +189,7 @@ def _waiting(pod: PodObject) -> Iterator[WaitingState]:
 
 
 def _failed_before(pod: PodObject) -> TerminatedState | None:
-    """How what comes before its program failed; None: it did not."""
-    ends = (each.state.terminated for each in pod.status.init_container_statuses)
+    """How what comes before its program failed; None: it did not. A sidecar is started again."""
+    sidecars = {each.name for each in pod.spec.init_containers if each.is_sidecar}
+    ends = (each.state.terminated for each in pod.status.init_container_statuses if each.name not in sidecars)
     return next((end for end in ends if end is not None and end.exit_code != 0), None)
