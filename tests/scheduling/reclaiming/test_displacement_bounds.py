@@ -47,7 +47,8 @@ def test_the_queues_whose_work_is_open_to_another_are_those_that_no_guarantee_sh
             if place == len(jobs):
                 planner.block(jobs[0])  # the turns of others may have come later than its own
             owners = planner.bounds.open_to(waiting)
-            judged = Displaceable(*(np.ones(state.roster.live.shape[1]) for _ in range(3)))
+            everybody = np.array([job.slot for job in running], dtype=np.int64)
+            judged = Displaceable(everybody, *(np.ones(state.roster.width) for _ in range(3)))
             planner._owed.withhold(waiting, judged)
             for victim in running:
                 is_open = planner._displacement.is_open(waiting, victim, Entitlement.ORDERING)

@@ -18,11 +18,11 @@ def test_of_a_node_whose_work_has_ended_nobody_is_said_to_hold_anything(restores
     world.submit(single("narrow"))
     state = (Scheduler.restore(world.core.snapshot()) if restores else world.core)._state
     (used,) = (state.cluster.node_index[name] for name in world.nodes_of("narrow"))
-    everyone = np.ones(state.roster.width, dtype=np.bool_)
+    everyone = np.arange(state.roster.width)
     others = [index for index in state.cluster.node_index.values() if index != used]
     assert state.roster.slots_on(np.array(others)).tolist() == []
     assert [state.roster.records[slot].id for slot in state.roster.slots_on(np.array([used]))] == ["narrow"]
-    assert state.roster.places_of(everyone)[0].tolist() == [used]
+    assert state.roster.places(everyone)[0].tolist() == [used]
 
 
 def test_who_is_asked_to_leave_is_no_longer_among_those_whom_the_roster_counts() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from millpond.scheduling.ordering.forecasts import NEVER, forecast_s, is_exact
 from millpond.scheduling.ordering.line_table import LineTable
 from millpond.scheduling.ordering.time_left import TimeLeft
-from millpond.scheduling.placement.arrays import BoolArray, FloatArray
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray, Int64Array
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.reclaiming.roster import SLOT_STARTED
 from millpond.scheduling.records import JobRecord
@@ -32,15 +32,34 @@ class Displaceable:
     """Running work that a waiting job may displace, as arrays over the slots of the roster.
 
     Attributes:
+        slots: those of which the others say anything, and perhaps more.
         harm: cost of ending each; infinite for those that may not be ended.
         preference: who leaves first on a node, highest first.
         move_harm: cost of moving each aside to free room elsewhere instead; infinite for those that may not be moved,
             empty when none may.
     """
 
+    slots: Int64Array
     harm: FloatArray
     preference: FloatArray
     move_harm: FloatArray
+
+    def withhold(self, slots: Int64Array) -> None:
+        """These may neither be ended nor moved."""
+        self.harm[slots] = np.inf
+        if len(self.move_harm):
+            self.move_harm[slots] = np.inf
+
+    @property
+    def may_any_end(self) -> bool:
+        """Whether any may be ended."""
+        return bool((self.harm[self.slots] < np.inf).any())
+
+    @property
+    def who(self) -> tuple[bytes, bytes]:
+        """Who may be ended, and who may be moved: equal where they are the same."""
+        moved = self.slots[self.move_harm[self.slots] < np.inf] if len(self.move_harm) else self.slots[:0]
+        return self.slots[self.harm[self.slots] < np.inf].tobytes(), moved.tobytes()
 
 
 class Ordering:
@@ -141,14 +160,14 @@ class Ordering:
         return keys
 
     def victims(
-        self, record: JobRecord, slots: FloatArray, now: float, keys: FloatArray, open_to_it: BoolArray, budget: float
+        self, record: JobRecord, slots: FloatArray, now: float, keys: FloatArray, open_to_it: Int64Array, budget: float
     ) -> Displaceable | None:
         """Which work a waiting job may displace; None for none.
 
         Args:
             slots: (19, slots), see ``reclaiming.roster``.
             keys: what ``slot_keys`` gave.
-            open_to_it: (slots,) who may be asked at all.
+            open_to_it: the slots of those who may be asked at all, in order.
             budget: the most card-seconds that the preemption of one may cost.
         """
         return None

@@ -37,7 +37,7 @@ from millpond.scheduling.ordering.running import (
     soonest_displaceable,
 )
 from millpond.scheduling.ordering.time_left import reached_s
-from millpond.scheduling.placement.arrays import BoolArray, FloatArray
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray, Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.roster import LEAST_MOVING_CARDS
 from millpond.scheduling.records import JobRecord
@@ -166,10 +166,10 @@ class Default(Ordering):
         return keys
 
     def victims(
-        self, record: JobRecord, slots: FloatArray, now: float, keys: FloatArray, open_to_it: BoolArray, budget: float
+        self, record: JobRecord, slots: FloatArray, now: float, keys: FloatArray, open_to_it: Int64Array, budget: float
     ) -> Displaceable | None:
         gate = _move_gate(cards(record), record.turn)
-        harm, move_harm = np.empty(len(keys)), np.empty(len(keys))
+        harm, move_harm = np.full((2, len(keys)), np.inf)
         ended, moved = self._displaceable(
             slots,
             now,
@@ -182,7 +182,7 @@ class Default(Ordering):
             harm,
             move_harm,
         )
-        return Displaceable(harm, keys, move_harm if moved else move_harm[:0]) if ended else None
+        return Displaceable(open_to_it, harm, keys, move_harm if moved else move_harm[:0]) if ended else None
 
     def displaced_below(self, slots: FloatArray, now: float, keys: FloatArray, budget: float) -> FloatArray:
         below = np.empty(len(keys))

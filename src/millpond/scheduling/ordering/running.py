@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from millpond.scheduling.placement.arrays import FloatArray
+from millpond.scheduling.placement.arrays import FloatArray, Int64Array
 from millpond.scheduling.placement.kernels import lean_kernel
 from millpond.scheduling.reclaiming.roster import (
     MOST_MOVED_CARDS,
@@ -189,7 +188,7 @@ def displaceable(
     slots: FloatArray,
     now: float,
     keys: FloatArray,
-    open_to_it: NDArray[np.bool_],
+    open_to_it: Int64Array,
     above: float,
     gate: float,
     most: float,
@@ -199,8 +198,10 @@ def displaceable(
 ) -> tuple[bool, bool]:
     """Fill ``harm`` and ``move_harm`` (slots,) for a waiting job; returns whether any may be ended, and moved.
 
+    They are infinite before, and stay so for those that may not be.
+
     Args:
-        keys: (slots,), of ``running_keys``; open_to_it: (slots,) who may be asked at all.
+        keys: (slots,), of ``running_keys``; open_to_it: the slots of those who may be asked at all.
         above: the key above which work that costs nothing to preempt is displaced.
         gate: the most that preempting may cost per card where a job is moved instead.
         most: the most that preempting may cost.
@@ -208,11 +209,7 @@ def displaceable(
     """
     ended = False
     moved = False
-    for slot in range(slots.shape[1]):
-        harm[slot] = np.inf
-        move_harm[slot] = np.inf
-        if not open_to_it[slot]:
-            continue
+    for slot in open_to_it:
         size = slots[SLOT_CARDS, slot]
         charge = charge_of(slots, slot, now)
         if charge > most:

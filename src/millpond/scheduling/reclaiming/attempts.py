@@ -37,6 +37,7 @@ class Rule:
         still: asked of each victim when its turn comes, with those that leave before it.
         may_grow: whether an elastic job may take so many tasks into the room that was made.
         tasks: those of a running gang that are to join it, all or none; empty for a job that waits.
+        slots: those who may be ended or moved, and perhaps others; None: it may be any.
     """
 
     cause: Cause
@@ -53,6 +54,7 @@ class Rule:
     still: Callable[[JobRecord, Sequence[JobRecord]], bool] = lambda victim, before: True
     by_ordering: bool = False
     tasks: Sequence[TaskRecord] = ()
+    slots: Int64Array | None = None
 
 
 class RoomCosts:

@@ -35,28 +35,21 @@ class OwedWork:
 
     def withhold(self, record: JobRecord, judged: Displaceable) -> None:
         """Let nobody leave for a job to whom a guarantee is owed on which the job does not live."""
-        wanted = judged.harm < np.inf
-        if len(judged.move_harm):
-            wanted |= judged.move_harm < np.inf
-        owing = self._look(wanted)
-        path = self._state.queues.by_name[record.queue].path
+        owing, path = self._look(judged.slots), self._state.queues.by_name[record.queue].path
         is_other = np.array([node not in path for node in self._numbers] + [False])  # the last is nobody's
-        withheld = wanted & is_other[np.maximum(owing, NOBODY)]
-        judged.harm[withheld] = np.inf
-        if len(judged.move_harm):
-            judged.move_harm[withheld] = np.inf
+        judged.withhold(judged.slots[is_other[owing[judged.slots]]])
 
     def are_owed(self, wanted: BoolArray) -> BoolArray:
         """(slots,) to which of these a guarantee is owed."""
-        owed: BoolArray = wanted & (self._look(wanted) > NOBODY)
+        owed: BoolArray = wanted & (self._look(np.flatnonzero(wanted)) > NOBODY)
         return owed
 
-    def _look(self, wanted: BoolArray) -> Int64Array:
-        """What is owed to these, and to those that were looked at before."""
+    def _look(self, wanted: Int64Array) -> Int64Array:
+        """(slots,) what is owed to those in these slots, and to those that were looked at before."""
         if not len(self._owing):
-            self._owing = np.full(len(wanted), NOT_KNOWN)
+            self._owing = np.full(self._state.roster.width, NOT_KNOWN)
         owing, records = self._owing, self._state.roster.records
-        for slot in np.flatnonzero(wanted & (owing == NOT_KNOWN)).tolist():
+        for slot in wanted[owing[wanted] == NOT_KNOWN].tolist():
             job = records[slot]
             node = None if job is None else self._displacement.owing(job)
             owing[slot] = NOBODY if node is None else self._numbers.setdefault(node, len(self._numbers))

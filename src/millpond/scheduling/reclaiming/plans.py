@@ -29,6 +29,7 @@ from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBound
 from millpond.scheduling.reclaiming.limits import within
 from millpond.scheduling.reclaiming.owed_work import OwedWork
 from millpond.scheduling.reclaiming.preemption_budget import cost_of
+from millpond.scheduling.reclaiming.request_bounds import moving_for
 from millpond.scheduling.reclaiming.roster import (
     SLOT_ALIVE,
     SLOT_CARDS,
@@ -309,6 +310,7 @@ class Planner:
             budget=self._running.payable,
             still=self._entitled(record, Entitlement.ORDERING)[1],
             by_ordering=True,
+            slots=judged.slots,
         )
         turned_down = self._displacement.turned_down
         plan = self._find(record, rule)
@@ -324,29 +326,26 @@ class Planner:
 
     def _judged(self, record: JobRecord) -> Displaceable | None:
         """Which work of the same class the ordering lets a job displace; None for none."""
-        state, classes = self.state, (record.job.priority, record.job.priority)
-        slots, keys = state.roster.live, self._running.keys()
+        state, roster, keys = self.state, self.state.roster, self._running.keys()
+        moving = moving_for(record.gpu_milli) if self._vain.may_move(record) else 0.0
+        allowed = self._running.above(record.displaces_above, record.job.priority, moving)
         if self.bounds.by_queue:
-            allowed = self._running.outside_cells(classes) & state.roster.are_of(self.bounds.open_to(record))
-        else:
-            is_open, _ = self._entitled(record, Entitlement.ORDERING)
-            allowed = self._displaceable(slots, classes, Entitlement.ORDERING, is_open)
-        judged = state.ordering.victims(record, slots, state.now, keys, allowed, self._running.budget)
+            allowed = allowed[self.bounds.open_to(record)[roster.owners[allowed]]]
+        judged = state.ordering.victims(record, roster.live, state.now, keys, allowed, self._running.budget)
         if judged is None:
             return None
-        self._withhold_turns(record, judged)
+        if self.bounds.kept_turns.are_asked:
+            self._withhold_turns(record, judged)
         if state.queues.has_guarantees:
             self._owed.withhold(record, judged)
-        return judged if (judged.harm < np.inf).any() else None
+        return judged if judged.may_any_end else None
 
     def _withhold_turns(self, record: JobRecord, judged: Displaceable) -> None:
         """Work stays whose queue would have its turn first without it."""
-        leave = np.flatnonzero(self._running.bounds(record.job.priority) > record.displaces_above)
+        leave = self._running.above(record.displaces_above, record.job.priority)
         kept = self.bounds.kept_turns.of(record.queue, leave)
         if kept is not None:
-            judged.harm[leave[~kept]] = np.inf
-            if len(judged.move_harm):
-                judged.move_harm[leave[~kept]] = np.inf
+            judged.withhold(leave[~kept])
 
     def _find(self, record: JobRecord, rule: Rule, accepts: Callable[[Plan], bool] | None = None) -> Plan | None:
         """Search, and remember who leaves; what the ordering displaces has to be covered by the budget for that."""

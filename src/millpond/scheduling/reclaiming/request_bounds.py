@@ -108,12 +108,12 @@ class RequestBounds:
         for priority, moving in set(zip(asked.classes.tolist(), asked.moving.tolist(), strict=True)):
             alike = np.flatnonzero((asked.classes == priority) & (asked.moving == moving))
             bounds, of_alike = self._running.bounds(priority, moving), below[alike]
-            could_leave = bounds > of_alike.min()
-            nodes, slots = roster.places_of(could_leave)
+            could_leave = self._running.above(float(of_alike.min()), priority, moving)
+            nodes, slots, _ = roster.places(could_leave)
             if len(nodes):
                 self._rooms_below(
                     arrays.node_table, arrays.device_table, asked.shapes[alike], asked.of_reaches[alike], open_nodes,
-                    self._open_slots(asked.reaches, np.flatnonzero(could_leave)), nodes, slots, roster.rows,
+                    self._open_slots(asked.reaches, could_leave), nodes, slots, roster.rows,
                     roster.row_devices, roster.row_memory, roster.node_head, bounds, self._running.costs(), budget,
                     roster.slots[SLOT_SEQUENCE], of_alike, np.full(arrays.node_count, -np.inf),
                     np.empty(arrays.node_count, dtype=np.int64), self._order,

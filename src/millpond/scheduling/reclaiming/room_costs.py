@@ -168,6 +168,8 @@ def bound_costs(
 @lean_kernel
 def bound_on(nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array, bounds: FloatArray) -> float:
     """Lower bound of what room for one task on a node costs, by ``bound_costs``; infinite where there can be none."""
+    if bounds[_LEAST, node] == np.inf:
+        return np.inf
     missing = shape[SHAPE_DEVICES] * shape[SHAPE_COMPUTE] - free_compute(nodes, devices, node)
     if missing > bounds[_MILLI, node]:
         return np.inf
@@ -313,7 +315,7 @@ class RoomSearch:
         arrays, roster = self._arrays, self._roster
         if attempt.bounds is None:
             attempt.bounds = np.empty((3, arrays.node_count))
-            self._bound_costs(*roster.places(), attempt.harm, attempt.move_harm, attempt.bounds)
+            self._bound_costs(*roster.places(attempt.rule.slots), attempt.harm, attempt.move_harm, attempt.bounds)
         head, begin = arrays.change_head, known.as_of
         if head - begin > len(arrays.changed):
             begin = -1

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from millpond.scheduling.placement.arrays import BoolArray, FloatArray
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray, Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.roster import SLOT_IN_CELLS
-from millpond.scheduling.reclaiming.victims import unprotected
+from millpond.scheduling.reclaiming.victims import slots_above, unprotected
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
@@ -41,11 +41,14 @@ class RunningWork:
         self._free: dict[tuple[int, int], BoolArray] = {}
         """(slots,) whom nothing keeps from being asked to leave, by classes, but that they were asked in this walk."""
         self._free_at = (-1.0, -1)
+        self._slots: Int64Array = np.zeros(0, dtype=np.int64)
+        """Scratch."""
         self.use_kernels(interpreted())
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; results are the same."""
         self._fill_unprotected = kernels.call(unprotected.__name__)
+        self._fill_slots_above = kernels.call(slots_above.__name__)
 
     def begin(self) -> None:
         """A walk begins: no work has been asked to leave in it yet."""
@@ -134,6 +137,14 @@ class RunningWork:
             found = np.where(self.outside_cells((priority, priority)), found, -np.inf)
             self._bounds[priority, asked_cards] = found
         return found
+
+    def above(self, least: float, priority: int, asked_cards: float = 0.0) -> Int64Array:
+        """The slots, in order, of which ``bounds`` are above the least that is of interest; most often they are few."""
+        bounds = self.bounds(priority, asked_cards)
+        if len(self._slots) < len(bounds):
+            self._slots = np.empty(2 * len(bounds), dtype=np.int64)
+        count = self._fill_slots_above(bounds, least, self._slots)
+        return self._slots[:count].copy()
 
     def moved_from(self, priority: int, asked_cards: float) -> float:
         """From which key on any may be moved aside for a job of a class that asks for so many cards; or infinite."""

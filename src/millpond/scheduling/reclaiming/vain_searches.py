@@ -45,7 +45,7 @@ class Judged(NamedTuple):
 
     Attributes:
         work: None for none.
-        who: (slots,) who may be ended, and (slots,) or empty, who may be moved, packed.
+        who: of ``work``, as it was judged.
     """
 
     work: Displaceable | None
@@ -56,7 +56,7 @@ class Judged(NamedTuple):
         """Such as a judgement says."""
         if work is None:
             return cls(None, (b"", b""))
-        return cls(work, ((work.harm < np.inf).tobytes(), (work.move_harm < np.inf).tobytes()))
+        return cls(work, work.who)
 
 
 class VainSearches:
@@ -113,7 +113,7 @@ class VainSearches:
 
     def reached(self, record: JobRecord, asked: Asked | None) -> Reached | None:
         """Jobs of which this is equal differ in their keys alone; None where others may be moved aside for them too."""
-        if asked is None or self._may_move(record):
+        if asked is None or self.may_move(record):
             return None
         owners = self._bounds.open_to(record).tobytes() if self._bounds.by_queue else b""
         if self._bounds.kept_turns.are_asked:
@@ -132,12 +132,12 @@ class VainSearches:
 
     def alike(self, record: JobRecord) -> Alike | None:
         """Jobs of which this is equal may have the same work leave; None where what they ask for matters too."""
-        if self._state.queues.has_guarantees or self._may_move(record):
+        if self._state.queues.has_guarantees or self.may_move(record):
             return None
         turns = self._bounds.turns
         return record.queue, record.group, int(record.job.priority), record.displaces_above, turns
 
-    def _may_move(self, record: JobRecord) -> bool:
+    def may_move(self, record: JobRecord) -> bool:
         """Whether anyone may be moved aside for a job."""
         moving = moving_for(record.gpu_milli)
         return moving > 0.0 and record.turn >= self._bounds.moved_from(record.job.priority, moving)

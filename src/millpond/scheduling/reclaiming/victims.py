@@ -98,6 +98,17 @@ def unprotected(slots: FloatArray, now: float, lowest: float, highest: float, fo
 
 
 @lean_kernel
+def slots_above(bounds: FloatArray, least: float, found: Int64Array) -> int:
+    """Fill ``found`` (slots,) with the slots whose bound is above the least; returns how many there are."""
+    count = 0
+    for slot in range(bounds.shape[0]):
+        if bounds[slot] > least:
+            found[count] = slot
+            count += 1
+    return count
+
+
+@lean_kernel
 def free_cards(nodes: Int64Array, devices: Int64Array, node: int) -> int:
     """Wholly free, usable cards of a usable node."""
     if nodes[NODE_USABLE, node] == 0:
