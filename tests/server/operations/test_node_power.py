@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,8 @@ from threading import Event
 import pytest
 from api_world import Api
 
+from millpond.model import events
+from millpond.model.errors import UnavailableError
 from millpond.model.events import NodeJoined, NodeLost
 from millpond.model.hardware.node_power import PowerSavingRule
 from millpond.server.monitoring.time_series.load_history import NODE_DEMAND, LoadHistory
@@ -218,6 +220,52 @@ def test_the_next_server_switches_again_what_it_finds_half_way(switched: Switche
     switched.look()
     assert switched.calls == [("off", "n1"), ("off", "n1")]
     assert switched.node()["power"] == "off"
+
+
+def test_what_a_hook_came_to_is_told_once_the_store_can_be_written_again(
+    switched: Switched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switched.answer = "the command ended with 255: no route to host"
+    switched.released.clear()
+    switched.look()
+    switched.look(60.0)
+    switched.released.set()
+    with monkeypatch.context() as full:
+        full.setattr(switched.api.loop, "change_setting", lambda _event: refused_by_the_store())
+        with pytest.raises(UnavailableError, match="disk full"):
+            switched.look()
+        assert switched.node()["power"] == "draining"
+    switched.look()
+    assert switched.node() == {"power": "on", "detail": switched.answer, "reason": ""}
+    assert switched.calls == [("off", "n1")]
+
+
+def test_a_node_is_switched_also_where_the_answer_to_its_closing_was_lost(
+    switched: Switched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switched.answer = "the command ended with 255: no route to host"
+    switched.look()
+    switched.look(60.0)
+    change_setting = switched.api.loop.change_setting
+
+    def unanswered(event: Callable[[float], events.Event]) -> Future[None]:
+        change_setting(event).result(60)
+        return refused_by_the_store()
+
+    switched.answer = ""
+    with monkeypatch.context() as in_doubt:
+        in_doubt.setattr(switched.api.loop, "change_setting", unanswered)
+        with pytest.raises(UnavailableError, match="disk full"):
+            switched.look(901.0)
+    assert switched.node()["power"] == "draining"
+    switched.look()
+    assert (switched.node()["power"], switched.calls) == ("off", [("off", "n1"), ("off", "n1")])
+
+
+def refused_by_the_store() -> Future[None]:
+    answer: Future[None] = Future()
+    answer.set_exception(UnavailableError("the store cannot be read or written (disk full)", "see the server's log"))
+    return answer
 
 
 def test_a_command_gets_the_name_is_ended_in_time_with_all_its_children_and_its_failure_is_told(tmp_path: Path) -> None:

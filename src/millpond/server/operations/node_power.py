@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from sqlalchemy.exc import DBAPIError
 
-from millpond.model.errors import MillpondError
+from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.events import NodePowerChanged
 from millpond.model.hardware.node_power import NodePower, NodePowerState
 from millpond.node.host.clocks import WallClock
@@ -103,6 +103,7 @@ class NodePowerWorker(Periodic):
     def _begin(self, step: PowerStep, saving: PowerSaving) -> None:
         ready_at = self._clock() + saving.rule.boot_s if step.on else None
         state = NodePowerState.BOOTING if step.on else NodePowerState.DRAINING
+        self._begun.pop(step.node, None)  # a step whose answer is lost may be taken: the next look then runs its hook
         if self._tell(step.node, state, step.why, ready_at):
             self._run(step.node, state, saving)
 
@@ -128,18 +129,24 @@ class NodePowerWorker(Periodic):
 
     def _report_hooks(self) -> None:
         for node, done in [each for each in self._running.items() if each[1].done()]:
-            del self._running[node]
             failure = _failure_of(done)
             if self._begun[node] is NodePowerState.DRAINING:
                 self._tell(node, NodePowerState.ON if failure else NodePowerState.OFF, failure)
             elif failure:
                 self._tell(node, NodePowerState.FAILED, failure)
+            del self._running[node]
 
     def _tell(self, node: str, state: NodePowerState, detail: str, ready_at: float | None = None) -> bool:
-        """Have the core take a step; false if it refuses, as when work has come to a node that was empty."""
+        """Have the core take a step; false if it refuses, as when work has come to a node that was empty.
+
+        Raises:
+            UnavailableError: nothing can be accepted now, as when the disk is full; the next look says it again.
+        """
         changed = self._loop.change_setting(lambda now: NodePowerChanged(now, node, state, detail, ready_at))
         try:
             self._loop.wait_for(changed)
+        except UnavailableError:
+            raise
         except MillpondError as error:
             log.info("node %s stays as it is: %s", node, error)
             return False
