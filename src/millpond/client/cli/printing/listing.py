@@ -214,7 +214,7 @@ def lists(job: str = "") -> Callable[[Callable[..., Listing]], Callable[..., Non
     """
 
     def command_of(look: Callable[..., Listing]) -> Callable[..., None]:
-        @listing_options
+        @listing_options()
         @state_dir_option
         @functools.wraps(look)
         def command(output: str, watch: bool, state_dir: Path | None, **arguments: Any) -> None:
@@ -230,13 +230,8 @@ def lists(job: str = "") -> Callable[[Callable[..., Listing]], Callable[..., Non
     return command_of
 
 
-def listing_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options ``-o`` and ``--watch``."""
-    return listing_options_with()(command)
-
-
-def listing_options_with(*more: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The same, with further forms that the command prints itself."""
+def listing_options(*more: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the options ``-o``, with further forms that it prints itself, and ``--watch``."""
     form = click.option("-o", "--output", type=click.Choice(FORMS + more), default="table", help="Form of the list.")
     watch = click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
     return lambda command: form(watch(command))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from typing import Annotated, Final
 from urllib.parse import urlencode
@@ -85,17 +84,18 @@ async def all_nodes(
     found = await service.machines.all(reader_of(access.caller))
     matching = [node for node in found if chosen.matches(node)]
     begin = (page - 1) * NODES_IN_A_BLOCK
+    nodes = matching[begin : begin + NODES_IN_A_BLOCK]
     return show(
         "pool/nodes.html",
         visit,
-        nodes=matching[begin : begin + NODES_IN_A_BLOCK],
+        nodes=nodes,
         matching=len(matching),
         begin=begin,
         page=page,
         chosen=chosen,
         spares=service.machines.spares(),
         can_change=may_do(access.caller, Verb.CHANGE_CLUSTER),
-        known_jobs={job for node in matching for job in node.jobs if service.lookup.live(job) is not None},
+        known_jobs={job for node in nodes for job in node.jobs if service.lookup.live(job) is not None},
         veil=VEIL,
     )
 
@@ -132,7 +132,6 @@ async def one_node(
         can_change=may_do(access.caller, Verb.CHANGE_CLUSTER),
         known_jobs={job for job in detail.node.jobs if service.lookup.live(job) is not None},
         veil=VEIL,
-        now=time.time(),
     )
 
 

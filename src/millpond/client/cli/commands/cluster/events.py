@@ -32,7 +32,7 @@ _AT_ONCE = 1_000
     show_default=True,
     help="How many of the latest, where no JOB is named.",
 )
-@listing_options
+@listing_options()
 @state_dir_option
 def command(
     job: str | None, node: str | None, follow: bool, limit: int, output: str, watch: bool, state_dir: Path | None

@@ -11,7 +11,7 @@ import click
 from millpond.client.cli.commands.accounts.limit_options import disk_text
 from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.printing.formats import instant_text, span
-from millpond.client.cli.printing.listing import Column, Listing, listing_options_with, show, show_listing
+from millpond.client.cli.printing.listing import Column, Listing, listing_options, show, show_listing
 from millpond.client.cli.time_options import parse_date, parse_past
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
@@ -38,7 +38,7 @@ _WAITS = ("CARDS", "JOBS", "P50", "P95", "STARTED", "ENDED BEFORE", "WAITING", "
 @click.option("--month", metavar="YYYY-MM", help="A calendar month.")
 @click.option("--since", metavar="DATE", help="From then on, such as 2026-11-01, or of late, such as 7d.")
 @click.option("--until", metavar="DATE", help="Up to the beginning of this day, or this instant [default: now].")
-@listing_options_with("csv")
+@listing_options("csv")
 @state_dir_option
 def command(
     by: str | None,

@@ -57,7 +57,7 @@ def command() -> None:
 
 
 @command.command("ls")
-@listing_options
+@listing_options()
 def list_templates(output: str, watch: bool) -> None:
     """List templates; your own lie in ~/.config/millpond/templates."""
 
