@@ -18,6 +18,7 @@ from millpond.node.task.records import TaskId
 from millpond.server.serving import rollouts
 from millpond.server.serving.probes import Probe
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
+from millpond.server.serving.revisions import Phase, RolloutStep
 from millpond.server.sessions.task_routes import TaskRoute
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.errors import Problem, SpecError
@@ -200,6 +201,46 @@ def test_the_replicas_of_all_services_that_change_are_asked_together(api: Api, m
     assert len(asked) == 6
     assert phases(api, silent) == ["current", "rolling"]
     assert phases(api, other) == ["retired", "current"]
+
+
+def test_one_that_is_withdrawn_while_its_next_step_is_chosen_does_not_take_over(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, _ = begun(api)
+
+    def withdrawn_meanwhile(*_: object) -> RolloutStep:
+        assert api.client.post(f"{JOBS}/{job}/rollout", json={"act": "undo"}).is_success
+        return RolloutStep(Phase.CURRENT, "all its replicas are ready")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rollouts, "next_step", withdrawn_meanwhile)
+        look(api)
+    assert phases(api, job) == ["current", "undoing"]
+    look(api, 3)
+    assert phases(api, job) == ["current", "undone"]
+
+
+def test_one_that_begins_as_the_last_one_is_done_with_comes_too(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, _ = begun(api)
+    assert api.client.post(f"{JOBS}/{job}/rollout", json={"act": "undo"}).is_success
+    look(api, 2)
+    assert phases(api, job) == ["current", "undone"]
+    moved, moments = api.service.rollouts, iter((False, True))
+    leftovers = moved._leftovers
+
+    def begun_meanwhile(service: str) -> list[JobInfo]:
+        if next(moments):
+            answer = api.client.post(f"{JOBS}/{job}/revisions", json={"document": FILE | {"command": "newer"}})
+            assert answer.status_code == 201, answer.text
+        return leftovers(service)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(moved, "_leftovers", begun_meanwhile)
+        moved.changed(job)
+        look(api)
+    look(api, 2)
+    assert phases(api, job) == ["current", "undone", "rolling"]
+    assert TaskId(f"{job}.r3", 1, 0) in api.world.running
 
 
 def test_to_stop_a_service_ends_all_its_revisions(api: Api) -> None:

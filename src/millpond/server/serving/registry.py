@@ -126,13 +126,20 @@ class Revisions:
             self._put(known, fresh)
             return fresh
 
-    def enter(self, revision: Revision, phase: Phase, told: str) -> None:
-        """The coming revision goes on to another phase; one that becomes the present one retires the one before."""
+    def enter(self, revision: Revision, phase: Phase, told: str) -> bool:
+        """The coming revision goes on to another phase; one that becomes the present one retires the one before.
+
+        Returns:
+            Whether it does: not where somebody has asked for something else since it was as it is given.
+        """
         with self._lock:
+            if revision not in self.of(revision.service):
+                return False
             changed = [replace(revision, phase=phase, told=told, paused=False)]
             if phase is Phase.CURRENT and (before := self.present(revision.service)) is not None:
                 changed.append(replace(before, phase=Phase.RETIRED, told=f"revision {revision.number} replaced it"))
             self._put(changed)
+            return True
 
     def pause(self, service: str, *, paused: bool) -> Revision:
         """Have the coming revision stay as it is, or go on.

@@ -137,6 +137,8 @@ class Rollouts(Periodic):
             self._advance(coming)
         elif not self._leftovers(service):
             self._unsettled.discard(service)
+            if self._revisions.coming(service) is not None:  # it was begun meanwhile
+                self._unsettled.add(service)
 
     def _warn(self, service: str, trouble: str) -> None:
         """Log what keeps a service waiting, once."""
@@ -175,7 +177,8 @@ class Rollouts(Periodic):
         return f": {detail}" if detail else ""
 
     def _enter(self, revision: Revision, phase: Phase, told: str) -> None:
-        self._revisions.enter(revision, phase, told)
+        if not self._revisions.enter(revision, phase, told):
+            return
         self._progress.pop(revision.job, None)
         self._route(revision.service)
         text = f"revision {revision.number} is {phase}" + (f": {told}" if told else "")
