@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from millpond.server.storage.disk_use import size_of
 from millpond.server.storage.files import collector as collector_module
 from millpond.server.storage.files import outputs
 from millpond.server.storage.files.blobs import BlobStore
+from millpond.server.storage.files.datasets import Dataset, Datasets
 from millpond.server.storage.files.mounts import MountRules
 from millpond.specs.api.jobs.files import read_batch
 from millpond.specs.config.cluster import read_cluster
@@ -161,6 +163,14 @@ def test_datasets_have_versions_that_stay_what_they_are(api: Api) -> None:
     assert (second["files"], second["size"], second["user"]) == (1, 1, "ada")
     listed = api.client.get(DATASETS).json()["datasets"]
     assert [item["version"] for item in listed] == [2, 1]
+
+
+def test_versions_of_a_dataset_that_come_at_the_same_time_each_get_a_number(api: Api) -> None:
+    datasets = Datasets(api.store.database)
+    puts = [Dataset("mnist", 0, digest_of(b"%d" % number), 1, 1, "ada", 0.0) for number in range(64)]
+    with ThreadPoolExecutor(8) as threads:
+        added = list(threads.map(datasets.add, puts))
+    assert sorted(each.version for each in added) == list(range(1, 65))
 
 
 def test_a_version_of_a_dataset_is_given_out_file_by_file(api: Api) -> None:
