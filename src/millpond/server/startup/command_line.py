@@ -15,6 +15,9 @@ from millpond.server.startup.options import DEFAULT_HOST, DEFAULT_PORT, ServerOp
 from millpond.specs.base_directories import STATE_DIR_HELP, default_state_dir
 from millpond.specs.option_types import FiniteNumber, OrderingChoice, PlacementChoice
 
+_MOST_GIB: Final = 2**40
+"""More than any file system holds, and a number that can be counted in bytes."""
+
 OPTIONS: Final[tuple[click.Option, ...]] = (
     click.Option(["--host"], default=DEFAULT_HOST, show_default=True, help="Address to listen on."),
     click.Option(
@@ -86,13 +89,13 @@ OPTIONS: Final[tuple[click.Option, ...]] = (
     click.Option(["--keep-jobs"], type=FiniteNumber(min=0), metavar="DAYS", help="Forget jobs that ended longer ago."),
     click.Option(
         ["--keep-logs-gib"],
-        type=FiniteNumber(min=0),
+        type=FiniteNumber(min=0, max=_MOST_GIB),
         metavar="GIB",
         help="Remove the oldest output when there is more.",
     ),
     click.Option(
         ["--keep-free-gib"],
-        type=FiniteNumber(min=0),
+        type=FiniteNumber(min=0, max=_MOST_GIB),
         metavar="GIB",
         help="Start nothing while less disk is free [default: 1, on small disks 2 % of them].",
     ),
