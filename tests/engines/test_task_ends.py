@@ -14,6 +14,7 @@ from millpond.engines.task_ends import exit_text
         (3, "exit code 3"),
         (126, "exit code 126: a command could not be executed"),
         (127, "exit code 127: a command was not found"),
+        (135, "exit code 135: ended by SIGBUS, as where /dev/shm is full"),
         (137, "exit code 137: ended by SIGKILL"),
         (163, "exit code 163: ended by signal 35"),
         (255, "exit code 255"),

@@ -57,5 +57,7 @@ def exit_text(code: int | None) -> str:
         return "exit code 126: a command could not be executed"
     number = code - SIGNAL_BASE
     if number in signal.valid_signals():  # not all of them have names: those between the real-time ones have none
-        return f"exit code {code}: ended by {_SIGNAL_NAMES.get(number, f'signal {number}')}"
+        known = f"exit code {code}: ended by {_SIGNAL_NAMES.get(number, f'signal {number}')}"
+        # What writes to a mapped file for which there is no room ends so, and loaders of data map files there.
+        return f"{known}, as where /dev/shm is full" if number == signal.SIGBUS else known
     return f"exit code {code}"
