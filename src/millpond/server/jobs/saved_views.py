@@ -6,6 +6,7 @@ A user's own views are visible to no one else. All members of a group see its vi
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,6 +47,7 @@ class SavedViews:
     def __init__(self, store: SavedViewStore, require_group: Callable[[str], object]) -> None:
         self._store = store
         self._require_group = require_group
+        self._saving = threading.Lock()
 
     def seen_by(self, caller: Caller) -> list[SavedViewInfo]:
         """The caller's own, then those of their groups; by name."""
@@ -94,12 +96,13 @@ class SavedViews:
         demand(caller, Verb.CHANGE_VIEWS, _target(row))
         if row.group:
             self._require_group(row.group)
-        others = [each for each in self._store.all() if (each.user, each.group) == (row.user, row.group)]
-        known = next((each.id for each in others if each.name == name), None)
-        if known is None and len(others) >= MOST_VIEWS:
-            raise ConflictError(f"there are {MOST_VIEWS} saved views already", "delete one of them first")
-        saved = replace(row, id=known or row.id)
-        self._store.save(saved)
+        with self._saving:
+            others = [each for each in self._store.all() if (each.user, each.group) == (row.user, row.group)]
+            known = next((each.id for each in others if each.name == name), None)
+            if known is None and len(others) >= MOST_VIEWS:
+                raise ConflictError(f"there are {MOST_VIEWS} saved views already", "delete one of them first")
+            saved = replace(row, id=known or row.id)
+            self._store.save(saved)
         return saved
 
     def delete(self, view: str, caller: Caller) -> SavedViewInfo:

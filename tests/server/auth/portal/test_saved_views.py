@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from auth_world import API, AuthWorld, error_of
 from portal_browser import browser_of
 
 from millpond.server.jobs.saved_views import MOST_VIEWS
+from millpond.specs.api.jobs.saved_views import SavedViewRequest
 
 HOSTILE = "<script>alert(1)</script>\"'"
 
@@ -69,6 +71,17 @@ def test_a_view_is_an_address_that_leads_to_its_filters(world: AuthWorld) -> Non
     assert browser_of(world, "sam").get(f"/portal/views/{view['id']}").status_code == 404
     again = save(world, "lea", "ours", "state=queued", group="vision").json()
     assert again["id"] == view["id"], "the address stays when the view is saved anew"
+
+
+def test_one_that_is_saved_twice_at_the_same_time_is_one(world: AuthWorld) -> None:
+    lea = world.accounts.caller_named("lea")
+    assert lea is not None
+    with ThreadPoolExecutor(8) as threads:
+        views = list(
+            threads.map(lambda _: world.service.saved_views.save(SavedViewRequest(name="ours"), lea), range(16))
+        )
+    assert len({view.id for view in views}) == 1
+    assert seen(world, "lea") == ["ours"]
 
 
 @pytest.mark.parametrize(
