@@ -10,6 +10,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import pytest
 from api_world import JOBS, Api, error_of
 
 from millpond.model.contents import USE_HALF_LIFE_S
-from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.node.containers.container import Runtime
 from millpond.node.containers.detection import Containers
 from millpond.node.containers.images import LocalImage
@@ -31,7 +32,7 @@ from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning import cache as data_cache
 from millpond.server.storage.provisioning import copying, host
 from millpond.server.storage.provisioning.cache import READ_IN_PLACE, CopyProgress, DataCache
-from millpond.server.storage.provisioning.catalogue import CatalogueImage, held_as
+from millpond.server.storage.provisioning.catalogue import Catalogue, CatalogueImage, held_as
 from millpond.server.storage.provisioning.containerfile import bases_of
 from millpond.server.storage.provisioning.staging import (
     AT_ONCE,
@@ -856,6 +857,24 @@ def test_what_left_the_catalogue_or_was_replaced_there_goes_and_what_other_serve
     assert api.provisioning.held.all() == {second}
     for name in (held_as("made", "1"), held_as("foreign", "1")):
         images.drop(name)
+
+
+def test_other_words_about_an_image_that_was_replaced_meanwhile_bring_the_old_one_not_back(api: Api) -> None:
+    catalogue = Catalogue(api.store.database)
+    old = catalogue.put(
+        CatalogueImage("torch", "2.4", "from", "sha256:old", 1, "ada", "", "private", "", 0.0, exact="old@sha256:0")
+    )
+    new = replace(old, digest="sha256:new", exact="new@sha256:1")
+
+    def replaced_meanwhile(image: CatalogueImage) -> CatalogueImage:
+        catalogue.put(new)
+        return replace(image, visibility="everyone")
+
+    with pytest.raises(ConflictError, match=r"the image torch:2\.4 was replaced meanwhile"):
+        catalogue.change("torch", "2.4", replaced_meanwhile)
+    assert catalogue.find("torch", "2.4") == new
+    assert catalogue.change("torch", "2.4", lambda image: replace(image, description="ours")).description == "ours"
+    assert catalogue.find("torch", "2.4") == replace(new, description="ours")
 
 
 def test_an_image_that_would_copy_from_one_of_others_is_not_built_upon(

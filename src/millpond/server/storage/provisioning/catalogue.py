@@ -107,8 +107,12 @@ class Catalogue(TableStore):
 
         Raises:
             NotFoundError: there is none.
+            ConflictError: it was replaced meanwhile.
         """
-        return self.put(change(self.find(name, tag)))
+        before = self.find(name, tag)
+        changed = change(before)
+        self._require_there(before, schema.images.update().values(dataclasses.asdict(changed)))
+        return changed
 
     def note_exact(self, image: CatalogueImage, exact: str, login: str) -> None:
         """From where an entry can be had by now, and with which secret; one that was replaced meanwhile is let be."""
@@ -120,7 +124,10 @@ class Catalogue(TableStore):
         Raises:
             ConflictError: it was replaced meanwhile.
         """
-        if self._execute(schema.images.delete().where(_is(image))) == 0:
+        self._require_there(image, schema.images.delete())
+
+    def _require_there(self, image: CatalogueImage, act: sa.Update | sa.Delete) -> None:
+        if self._execute(act.where(_is(image))) == 0:
             raise ConflictError(f"the image {image.reference} was replaced meanwhile", "look at it, and try again")
 
 

@@ -99,6 +99,7 @@ class ImageService:
 
         Raises:
             NotFoundError: there is none.
+            ConflictError: it was replaced meanwhile.
         """
         given = {field: value for field, value in request.model_dump().items() if value is not None}
         return self._info(self._catalogue.change(name, tag, lambda old: replace(old, **given)), is_here=True)
