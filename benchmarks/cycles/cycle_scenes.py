@@ -59,9 +59,9 @@ class Measured:
         longest_s: the longest cycle since then, with the look at the next wakeup.
     """
 
-    def __init__(self, nodes: int, settings: Settings | None = None, pool: Pool | None = None) -> None:
-        self.scheduler = Scheduler(settings)
-        warm_up(settings or Settings())
+    def __init__(self, nodes: int, pool: Pool | None = None) -> None:
+        self.scheduler = Scheduler()
+        warm_up(Settings())
         self.scheduler.use_kernels(compiled())
         self.now = 0.0
         self.cards = nodes * CARDS

@@ -59,15 +59,11 @@ def residual_net() -> nn.Module:
 
 
 class TorchWork(Work):
-    """The orders, with PyTorch.
+    """The orders, with PyTorch."""
 
-    Args:
-        device: ``cuda``; anything else is for trying the code without a card.
-    """
-
-    def __init__(self, device: str = "cuda") -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._device = torch.device(device)
+        self._device = torch.device("cuda")
         self._training: Callable[[], torch.Tensor] | None = None
         self._kept: list[torch.Tensor] = []
 
@@ -103,13 +99,10 @@ class TorchWork(Work):
 
     def wait(self) -> None:
         """See ``Work``."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize()
+        torch.cuda.synchronize()
 
     def mark(self) -> Callable[[], None]:
         """See ``Work``."""
-        if self._device.type != "cuda":
-            return lambda: None
         event = torch.cuda.Event()
         event.record()
         return event.synchronize
@@ -127,7 +120,7 @@ class TorchWork(Work):
                 refusal, step = type(error).__name__, step // 2 if step > 32 else 0
         self._kept = taken if keep else []
         del taken
-        if not keep and self._device.type == "cuda":
+        if not keep:
             torch.cuda.empty_cache()
         return {"mib": given, "refusal": refusal}
 
@@ -147,8 +140,7 @@ class TorchWork(Work):
     def _step(self) -> Callable[[], torch.Tensor]:
         torch.manual_seed(1)
         net = residual_net().to(self._device)
-        pixels = 4 * _PIXELS if self._device.type == "cuda" else _PIXELS
-        images = torch.randn(_BATCH, 3, pixels, pixels, device=self._device)
+        images = torch.randn(_BATCH, 3, 4 * _PIXELS, 4 * _PIXELS, device=self._device)
         labels = torch.randint(10, (_BATCH,), device=self._device)
         descent = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 

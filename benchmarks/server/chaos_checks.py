@@ -122,7 +122,7 @@ def _check_output(findings: Findings, seen: Observed, client: Client) -> None:
     for key, job_id in seen.accepted.items():
         kept = "".join(chunk.data for chunk in client.logs(job_id, cursor="1:", follow=True))
         kept_lines += kept.count("\n")
-        _check_lines(findings, seen, key, kept, "kept")
+        _check_lines(findings, seen, key, kept)
         followed = seen.followed.get(job_id)
         if followed:
             followed_lines += followed.count("\n")
@@ -132,7 +132,7 @@ def _check_output(findings: Findings, seen: Observed, client: Client) -> None:
     findings.counts["lines followed"] = followed_lines
 
 
-def _check_lines(findings: Findings, seen: Observed, key: str, text: str, where: str) -> None:
+def _check_lines(findings: Findings, seen: Observed, key: str, text: str) -> None:
     kind = seen.kinds[key]
     runs: dict[tuple[str, str], list[int]] = defaultdict(list)
     for line in text.splitlines():
@@ -145,7 +145,7 @@ def _check_lines(findings: Findings, seen: Observed, key: str, text: str, where:
             runs[match[2], match[3]].append(int(match[4]))
     for run, numbers in runs.items():
         if numbers != list(range(1, len(numbers) + 1)) or (not kind.stopped and len(numbers) != kind.lines):
-            findings.wrong.append(f"lines of {key}, run {run}, as {where}: {numbers[:50]}")
+            findings.wrong.append(f"lines of {key}, run {run}, as kept: {numbers[:50]}")
 
 
 def _check_room(findings: Findings, client: Client) -> None:

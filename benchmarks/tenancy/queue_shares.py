@@ -144,7 +144,7 @@ POLICIES = (
 class Saturation:
     """Users who never run out of waiting jobs, on one scheduler and one engine."""
 
-    def __init__(self, case: Case, policy: Policy, seed: int = 1) -> None:
+    def __init__(self, case: Case, policy: Policy) -> None:
         self.case = case
         self.policy = policy
         self.scheduler = make_scheduler(Settings(ordering=policy.ordering, preempt=policy.preempt))
@@ -152,7 +152,7 @@ class Saturation:
         self.cards_milli, self.cpu_milli = capacity_milli(nodes), sum(node.cpu_milli for node in nodes)
         self.engine = SimulatedEngine(nodes, (), Costs(preemption=Settings().preemption_cost))
         self.preemptions = 0
-        self._draw = random.Random(seed)
+        self._draw = random.Random(1)
         self._origin: dict[str, tuple[Crowd, int]] = {}
         for event in (PoolChanged(0.0, Pool()), *(QueueChanged(0.0, queue) for queue in case.queues)):
             self.scheduler.handle(event)

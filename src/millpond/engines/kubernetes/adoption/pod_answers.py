@@ -69,18 +69,11 @@ class PodAnswers:
 
     Args:
         waiting: the pods of a gang that wait.
-        clock: seconds, from any instant on.
     """
 
-    def __init__(
-        self,
-        api: ClusterApi,
-        waiting: Callable[[GangKey], Sequence[ScheduledPod]],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, api: ClusterApi, waiting: Callable[[GangKey], Sequence[ScheduledPod]]) -> None:
         self._api = api
         self._waiting = waiting
-        self._clock = clock
         self._told: dict[GangKey, _LastAnswer] = {}
         self._due: dict[GangKey, _DueAnswer] = {}
         self._forbidden: set[str] = set()
@@ -88,7 +81,7 @@ class PodAnswers:
 
     def say(self, key: GangKey, text: str) -> None:
         """Why a gang waits; written at once or soon."""
-        now = self._clock()
+        now = time.monotonic()
         self._due[key] = _DueAnswer(text, now, now)
 
     def say_if_it_stays(self, key: GangKey, text: str) -> None:
@@ -96,7 +89,7 @@ class PodAnswers:
 
         Each word costs a request for each pod, and gangs come pod by pod.
         """
-        due, now = self._due.get(key), self._clock()
+        due, now = self._due.get(key), time.monotonic()
         if text:
             since = now if due is None else due.since
             self._due[key] = _DueAnswer(text, since, min(now + SETTLED_S, since + LEAST_S), passes=True)
@@ -107,12 +100,12 @@ class PodAnswers:
         """A pod is there, or has changed: one that came late is told what its gang was."""
         told = self._told.get(gang_of(pod)) if pod.waits else None
         if told is not None and _said(pod) != told.text:
-            now = self._clock()
+            now = time.monotonic()
             self._due.setdefault(gang_of(pod), _DueAnswer(told.text, now, now))
 
     async def write_due(self) -> None:
         """Write what is due."""
-        now = self._clock()
+        now = time.monotonic()
         for key in list(self._due):
             due, told = self._due.get(key), self._told.get(key)
             if due is None or now < due.at or (told is not None and now - told.at < LEAST_S):
@@ -154,7 +147,7 @@ class PodAnswers:
 
     async def tell(self, pod: ScheduledPod, reason: str, text: str) -> None:
         """An event on a pod, at most one a minute for the same reason."""
-        now, key = self._clock(), (pod.metadata.uid, reason)
+        now, key = time.monotonic(), (pod.metadata.uid, reason)
         if now - self._told_pods.get(key, -LEAST_EVENT_S) >= LEAST_EVENT_S:
             self._told_pods = {each: at for each, at in self._told_pods.items() if now - at < LEAST_EVENT_S}
             self._told_pods[key] = now
