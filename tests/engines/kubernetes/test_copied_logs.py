@@ -50,6 +50,14 @@ def test_the_same_holds_behind_what_was_noted(files: TaskFiles) -> None:
     assert json.loads(note_of(files).read_text()) == [file.last, 1, len(b"one\ntwo\nthree\nfour\n")]
 
 
+def test_a_server_that_is_killed_again_before_it_has_come_so_far_copies_nothing_twice(files: TaskFiles) -> None:
+    copied(files, *LINES)
+    note_of(files).unlink()
+    copied(files, LINES[0])
+    copied(files, *LINES[1:])
+    assert files.log.read_bytes() == b"one\ntwo\nthree\n"
+
+
 def test_what_the_cluster_has_lost_meanwhile_stays_in_the_copy(files: TaskFiles) -> None:
     copied(files, *LINES[:2])
     note_of(files).unlink()
@@ -103,6 +111,16 @@ def test_a_long_line_at_the_end_of_a_program_is_not_copied_twice(files: TaskFile
     answered(files, BEGINNING, b"yy")
     answered(files, BEGINNING, b"yy\n", LINES[2])
     assert files.log.read_bytes() == b"x" * LONGEST_HELD + b"yy" + b"three\n"
+
+
+def test_a_short_line_without_an_end_is_not_copied_twice_and_goes_on_where_it_was(files: TaskFiles) -> None:
+    half = b"2026-11-24T10:00:02Z half"
+    answered(files, LINES[0], half)
+    answered(files, LINES[0], half)
+    assert files.log.read_bytes() == b"one\nhalf"
+    answered(files, LINES[0], half + b" and more\n", b"2026-11-24T10:00:03Z next\n")
+    answered(files, LINES[0], half + b" and more\n", b"2026-11-24T10:00:03Z next\n")
+    assert files.log.read_bytes() == b"one\nhalf and more\nnext\n"
 
 
 def test_lines_behind_the_last_are_copied_also_where_the_clock_of_their_node_is_set_back(files: TaskFiles) -> None:

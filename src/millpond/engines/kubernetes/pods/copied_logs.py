@@ -68,7 +68,7 @@ class LogFile:
     def note(self) -> None:
         """All lines that were begun are here: they are not asked for again."""
         with contextlib.suppress(OSError):
-            write_json(self._place, [self.last, self.count, os.fstat(self._log).st_size])
+            write_json(self._place, [self.last, self.count, os.fstat(self._log).st_size - len(self._ahead)])
 
     def _missing_of(self, text: bytes) -> bytes:
         """What of a line is not in the log."""
@@ -124,8 +124,8 @@ class NewLines:
         """That was all."""
         if self._within:
             self._close()
-        if self._rest:
-            self._target.take([self._rest])
+        if self._rest and self._wanted(self._rest):
+            self._target.begin(self._rest)  # not noted: it is asked for again, and what is missing of it then comes
 
     def _close(self) -> None:
         self._within = False
