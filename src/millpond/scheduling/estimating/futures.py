@@ -301,6 +301,7 @@ class Future:
     def _walk(self) -> None:
         """Start what has room, in order."""
         lines, model = self._lines, self._model
+        may_rise = model.has_guarantees
         heads = [self._ranked(line[0]) for line in lines.values() if line]
         heapq.heapify(heads)
         passed: list[Entry] = []
@@ -308,7 +309,7 @@ class Future:
         closed = set[int]()
         while heads:
             entry = heapq.heappop(heads)
-            if (ranked := self._ranked(entry)) > entry:
+            if may_rise and (ranked := self._ranked(entry)) > entry:
                 heapq.heappush(heads, ranked)
                 continue
             candidate = entry[3]
@@ -361,11 +362,14 @@ class Future:
         demand, spare = candidate.demand, self._spare
         if not demand.choices and not demand.counted.limits:
             return [demand]
-        kept = self._kept_of_accounts(candidate) if self._model.reserved else {}
+        if self._model.reserved:
+            spare = spare.copy()
+            for account, amount in self._kept_of_accounts(candidate).items():
+                spare[account] -= amount
         admitted = list[Demand]()
         for each in demand.choices or (demand,):
             for account, charge in each.counted.limits:
-                if spare[account] - kept.get(account, 0) < charge:
+                if spare[account] < charge:
                     break
             else:
                 admitted.append(each)

@@ -52,6 +52,7 @@ class LimitAccounts:
         self._known: dict[tuple[Amount, str, tuple[Account, ...], bool], Counted] = {}
         """By amount, queue, accounts with limits, and whether it may leave."""
         self._of_requests: dict[_Alike, tuple[tuple[int, Counted], ...]] = {}
+        self._of_queues: dict[str, list[tuple[int, int]]] = {}
         self._for_good: dict[QueueNode, QueueNode] = {}
         self.spare: list[int] = []
 
@@ -73,7 +74,7 @@ class LimitAccounts:
         state = self._state
         choices = state.entitlements.choices(record, record.demand.least_amount)
         if not choices[0].models:
-            return ((EVERY_KIND, self._count(record, choices[0])),)
+            return ((EVERY_KIND, self._count(record, choices[0], limited)),)
         models: dict[Counted, int] = {}
         for choice in choices:
             numbers = (state.cluster.words.models.known(model) for model, _ in choice.models)
@@ -105,11 +106,11 @@ class LimitAccounts:
         key = amount, record.queue, limited, record.job.preemptible
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._count(record, amount)
+            found = self._known[key] = self._count(record, amount, limited)
         return found
 
-    def _count(self, record: JobRecord, amount: Amount) -> Counted:
-        limits = tuple(self._charges(record, amount))
+    def _count(self, record: JobRecord, amount: Amount, limited: tuple[Account, ...]) -> Counted:
+        limits = tuple(self._charges(record, amount, limited))
         nodes = self._state.queues.by_name[record.queue].guarantors
         guarantors = tuple(self._guarantor(node, amount) for node in nodes)
         booked = dict(limits)
@@ -153,10 +154,10 @@ class LimitAccounts:
         for account in self._state.limits.accounts_of_queue(queue):
             yield from self._charges_of_account(account, amount, jobs)
 
-    def _charges(self, record: JobRecord, amount: Amount) -> Iterator[tuple[int, int]]:
+    def _charges(self, record: JobRecord, amount: Amount, limited: tuple[Account, ...]) -> Iterator[tuple[int, int]]:
         yield from self._charges_of_limits(record.queue, amount)
         yield from self._charges_of_guarantees(record, amount)
-        for account in self._state.limits.accounts_of(record.job):
+        for account in limited:
             yield from self._charges_of_account(account, amount, 1)
 
     def _charges_of_account(self, account: Account, amount: Amount, jobs: int) -> Iterator[tuple[int, int]]:
@@ -172,18 +173,33 @@ class LimitAccounts:
             )
 
     def _charges_of_limits(self, queue: str, amount: Amount) -> Iterator[tuple[int, int]]:
-        for node in self._state.queues.by_name[queue].limited_by:
-            if (limit := node.limit) is not None:
-                key = ("limit", node.queue.name)
-                yield from self._charges_of_bound(
-                    key,
-                    ("cards", amount.gpu_milli, node.gpu_milli, limit.gpu_milli),
-                    *_others(node, limit, amount),
-                    *(
-                        (model, milli, node.models.get(model, 0), limit.models.get(model))
-                        for model, milli in amount.models
-                    ),
-                )
+        asked = amount.gpu_milli, amount.cpu_milli, amount.memory_mib, amount.card_mib
+        for account, which in self._limits_of(queue):
+            if asked[which]:
+                yield account, asked[which]
+        for node in self._state.queues.by_name[queue].limited_by if amount.models else ():
+            most_of = {} if node.limit is None else node.limit.models
+            rows = ((model, milli, node.models.get(model, 0), most_of.get(model)) for model, milli in amount.models)
+            yield from self._charges_of_bound(("limit", node.queue.name), *rows)
+
+    def _limits_of(self, queue: str) -> list[tuple[int, int]]:
+        """The accounts of what a queue and those above it may hold at most of cards, CPU, memory and memory of cards.
+
+        Each with which of these it is, by number.
+        """
+        found = self._of_queues.get(queue)
+        if found is None:
+            found = self._of_queues[queue] = []
+            for node in self._state.queues.by_name[queue].limited_by:
+                if (limit := node.limit) is None:
+                    continue
+                rows = (("cards", 0, node.gpu_milli, limit.gpu_milli), *_others(node, limit, Amount()))
+                found += [
+                    (self._account(("limit", node.queue.name, what), most - held), which)
+                    for which, (what, _, held, most) in enumerate(rows)
+                    if most is not None and most < NO_BOUND
+                ]
+        return found
 
     def _charges_of_guarantees(self, record: JobRecord, amount: Amount) -> Iterator[tuple[int, int]]:
         """Work that borrows nothing has no more than what is guaranteed."""

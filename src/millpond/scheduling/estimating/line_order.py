@@ -34,9 +34,11 @@ class LineOrder:
         records = [record for line in lines for _, _, record in line]
         places = np.array(QueueRank(state).places_of(table, rows, records))
         order = np.lexsort(places[::-1])
-        self.records = [records[number] for number in order.tolist()]
+        self.records = list(map(records.__getitem__, order.tolist()))
         self._places: FloatArray = places.T[order]
-        self._sequences = np.array([float(record.sequence) for record in self.records])
+        # Only those who have an ordering of their own go by the arrivals of others.
+        sequences = np.array([float(record.sequence) for record in records]) if waiting.turns else places[-1]
+        self._sequences = sequences[order]
         self._pools: Int64Array = table.number(POOL)[rows[order]]
         self._pool_numbers = {pool: number for number, pool in enumerate(table.pools.items)}
 
