@@ -738,6 +738,21 @@ def test_a_claim_that_waits_for_its_pod_is_told_and_looked_at_again(
     assert bench.gang().terms.selection == ()
 
 
+def test_the_volumes_of_a_pod_that_comes_after_others_of_its_gang_are_looked_at(
+    cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.close()
+    monkeypatch.setattr(gang_book, "LOOK_AGAIN_S", 60.0)
+    bench.open()
+    claim(cluster, "data-0", "Bound", "a")
+    claim(cluster, "data-1", "Bound", "b")
+    job_of(cluster, 2)
+    foreign_pod(cluster, "theirs-0", owner=OWNER, volumes=volumes("data-0"))
+    eventually(lambda: any("1 of the 2 pods" in gang.trouble for gang in bench.engine.gangs()))
+    foreign_pod(cluster, "theirs-1", owner=OWNER, volumes=volumes("data-1"))
+    assert selection_text(bench.gang().terms.selection) == "zone=a and zone=b"
+
+
 def test_pods_for_which_work_leaves_say_which_node_is_made_free(cluster: StandinCluster, bench: AdoptingBench) -> None:
     bound_pair(cluster, bench)
     foreign_pod(cluster, "urgent")

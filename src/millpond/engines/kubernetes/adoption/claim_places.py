@@ -20,15 +20,17 @@ _FORBIDDEN: Final = 403
 
 @dataclass(frozen=True, slots=True)
 class ClaimPlaces:
-    """What follows from the volumes of a gang.
+    """What follows from the volumes of the pods of a gang that wait.
 
     Attributes:
         selection: nodes that reach all of them; empty: any.
         trouble: why they cannot be used; empty when they can.
+        claims: the names of those that were looked at.
     """
 
     selection: NodeSelection = ()
     trouble: str = ""
+    claims: frozenset[str] = frozenset()
 
 
 def claims_of(pod: ScheduledPod) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final
@@ -199,8 +199,8 @@ class GangBook:
                 self._sizes.pop(key, None)
                 self._places.pop(key, None)
             return
-        size = GangSize() if key.kind == POD else self._sizes.get(key)
-        if size is None or (key not in self._places and any(claims_of(pod) for pod in waiting)):
+        size, places = GangSize() if key.kind == POD else self._sizes.get(key), self._places.get(key, ClaimPlaces())
+        if size is None or places.claims != _claims_of(waiting):
             self._ask(key)
             return
         before, gang = self._found.get(key), self._describe(key, waiting, size)
@@ -233,15 +233,16 @@ class GangBook:
             self._begin(self._learn(key))
 
     async def _learn(self, key: GangKey) -> None:
+        waiting = self.waiting(key)
         try:
-            pods = list(self.pods_of(key))
             if key.kind != POD:
-                self._sizes[key] = await read_size(self._api, key, pods)
-            self._places[key] = await read_places(self._api, pods)
+                self._sizes[key] = await read_size(self._api, key, list(self.pods_of(key)))
+            self._places[key] = replace(await read_places(self._api, waiting), claims=_claims_of(waiting))
         except Exception as error:  # it would wait without a word
             log.exception("what %s needs cannot be read by a defect", key.text)
             trouble = f"what {key.text} needs cannot be read by a defect ({type(error).__name__}): see the server's log"
-            self._sizes[key], self._places[key] = GangSize(trouble=trouble), ClaimPlaces(trouble=trouble)
+            self._sizes[key] = GangSize(trouble=trouble)
+            self._places[key] = ClaimPlaces(trouble=trouble, claims=_claims_of(waiting))
         finally:
             self._asking.discard(key)
         self.refresh(key)
@@ -300,6 +301,11 @@ class GangBook:
         by_others = (each for pod in waiting for each in self._rules.neighbours.requirements(pod, within))
         asked = (*dict.fromkeys(by_others), *self._rules.refusals.requirements(waiting))
         return (asked,) if asked else ()
+
+
+def _claims_of(pods: Iterable[ScheduledPod]) -> frozenset[str]:
+    """The names of the claims that pods of one gang have volumes of."""
+    return frozenset(name for pod in pods for name in claims_of(pod))
 
 
 def _counts(pod: ScheduledPod, size: GangSize) -> bool:
