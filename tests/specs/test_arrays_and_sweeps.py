@@ -242,6 +242,12 @@ def test_what_makes_no_sweep_is_refused(fields: dict[str, Any], words: str) -> N
         check_job(sweep(**fields))
 
 
+def test_trials_that_are_none_are_refused_with_those_that_are() -> None:
+    with pytest.raises(SpecError) as refused:
+        check_job(sweep(parameters={"lr": [1, 2, 3]}, only="3"))
+    assert "name some of 0 to 2" in str(refused.value)
+
+
 def test_an_array_and_a_sweep_contradict_each_other_and_other_kinds() -> None:
     with pytest.raises(SpecError, match="both array and sweep"):
         check_job({**sweep(), "array": 3})

@@ -88,6 +88,13 @@ def test_another_node_starts_who_waits_at_once(api: Api) -> None:
     assert (answer.before.gpus, answer.after.gpus) == (4, 8)
 
 
+@pytest.mark.parametrize("cards", [2, 8])
+def test_another_node_has_as_many_cards_as_were_asked_for_whatever_those_here_have(api: Api, cards: int) -> None:
+    full(api)
+    answer = ask(api, add_nodes=[f"1x{cards}"])
+    assert (answer.before.gpus, answer.after.gpus) == (4, 4 + cards)
+
+
 def test_the_only_node_may_go_where_others_come(api: Api) -> None:
     _, _, *waiting = full(api)
     answer = ask(api, remove_nodes=["n1"], add_nodes=["2x4"])
