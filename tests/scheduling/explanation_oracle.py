@@ -18,7 +18,7 @@ without the one that is named, or all that are being ended if that one is |
 | reservation | alone it does not start; if it names none, it does once all that is reserved in advance is cancelled; \
 where room is kept for others, too, only once these are withdrawn |
 | nodes-closed | with no room kept for others it does not start; with the nodes open that are named it does |
-| held-back | alone it does not start, unless no short work is expected |
+| held-back | alone it does not start; alone or not it does, if no short work is expected |
 | victims-protected | as no-room; the one named is protected, and if all lower work ended it would start, but not \
 once what is being ended has |
 | behind | with fresh machines for all but the one in front it does not start; with that one withdrawn it does |
@@ -385,7 +385,8 @@ class Oracle:
         keepers = self._keepers(job)
         if self._suppose(job).alone(keepers=keepers).starts():
             found.append("it starts at once")
-        if not self._suppose(job).alone(keepers=keepers).eager().starts():
+        # Alone it may stand behind room that is kept anew, as what was to come before that has gone.
+        if not any(each.eager().starts() for each in (self._suppose(job).alone(keepers=keepers), self._suppose(job))):
             found.append("it does not start if no short work is expected")
         return found
 
