@@ -113,9 +113,11 @@ test-oldest: $(OLDEST)/.installed
 	$(OLDEST)/bin/pytest --numprocesses $(TESTERS) --dist worksteal -m 'not long' -W error::RuntimeWarning \
 	    -W error::pytest.PytestUnraisableExceptionWarning $(oldest_tests)
 
+$(OLDEST)/.installed: export UV_SYSTEM_CERTS := 1
 $(OLDEST)/.installed: pyproject.toml | dev
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(OLDEST)
-	@$(BIN)/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable '.[dev]'
+	@index=$${PIP_INDEX_URL:-$$($(BIN)/pip config get global.index-url 2>/dev/null)}; \
+	$(BIN)/uv pip install $${index:+--default-index "$$index"} --quiet --python $(OLDEST) --resolution lowest-direct --editable '.[dev]'
 	@touch $@
 
 # A control plane and a kubelet, built once from Debian's source package (root; some minutes), run on loopback.
