@@ -116,7 +116,7 @@ test-oldest: $(OLDEST)/.installed
 $(OLDEST)/.installed: export UV_SYSTEM_CERTS := 1
 $(OLDEST)/.installed: pyproject.toml | dev
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(OLDEST)
-	@index=$${PIP_INDEX_URL:-$$($(BIN)/pip config get global.index-url 2>/dev/null)}; \
+	@index=$${PIP_INDEX_URL:-$$($(BIN)/pip config list | sed -n "s/^global.index-url='\(.*\)'/\1/p")}; \
 	$(BIN)/uv pip install $${index:+--default-index "$$index"} --quiet --python $(OLDEST) --resolution lowest-direct --editable '.[dev]'
 	@touch $@
 
