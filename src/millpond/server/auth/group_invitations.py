@@ -45,7 +45,7 @@ class GroupInvitations:
             self._forget_old()
             if any(member.user == user for member in self._accounts.members_of(group)):
                 raise ConflictError(f"{user!r} is in group {group!r} already", "give another role with add-member")
-            if sum(each.group == group for each in self._open.values()) >= MOST_PER_GROUP:
+            if sum(each.group == group and each.user != user for each in self._open.values()) >= MOST_PER_GROUP:
                 cause = f"group {group!r} has {MOST_PER_GROUP} open invitations"
                 raise InvalidInputError(cause, "withdraw some of them")
             self._store.save(invitation)
