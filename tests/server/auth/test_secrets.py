@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Barrier, BrokenBarrierError
+
 import pytest
 import sqlalchemy as sa
 from api_world import JOBS, Api, error_of
 
-from millpond.model.errors import NotFoundError, UnavailableError
+from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
 from millpond.server.auth.records import Group
 from millpond.server.auth.roles import UserRole
 from millpond.server.auth.vault import secrets
@@ -47,6 +51,25 @@ def test_an_owner_has_a_bounded_number_of_secrets_and_may_still_change_them(
     assert (refused.status_code, error_of(refused).cause) == (409, "user ada has 2 secrets")
     put(api, "user/ada/B", "another")
     put(api, "server/-/C")
+
+
+def test_secrets_that_are_set_at_once_do_not_exceed_their_bound(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "MOST_SECRETS", 1)
+    store, both = api.vault._store, Barrier(2)
+    count = store.others_of
+
+    def count_together(*about: str) -> int:
+        counted = count(*about)
+        with suppress(BrokenBarrierError):
+            both.wait(0.5)
+        return counted
+
+    monkeypatch.setattr(store, "others_of", count_together)
+    with ThreadPoolExecutor() as pool:
+        puts = [pool.submit(api.vault.put, "user", "ada", name, VALUE, "ada") for name in "AB"]
+    (refusal,) = filter(None, (put.exception() for put in puts))
+    assert isinstance(refusal, ConflictError)
+    assert len(api.vault.all()) == 1
 
 
 @pytest.mark.parametrize("path", ["user/ada/9LIVES", "user/ada/A-B", "team/ada/A", "server/ada/A"])

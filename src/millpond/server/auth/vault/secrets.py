@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import secrets
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -40,6 +41,7 @@ class Vault:
         self._key_file = state_dir / KEY_FILE
         self._cipher = cipher
         self._clock = clock
+        self._lock = threading.Lock()
 
     def put(self, kind: str, owner: str, name: str, value: str, by: str) -> SecretRow:
         """Keep a secret; one of the same owner and name is replaced.
@@ -51,16 +53,17 @@ class Vault:
             ConflictError: the owner has too many.
             UnavailableError: nothing can be encrypted here.
         """
-        if self._store.others_of(kind, owner, name) >= MOST_SECRETS:
-            raise ConflictError(
-                f"{_whose(kind, owner)} has {MOST_SECRETS} secrets", "remove some with `pond secret rm`"
-            )
         cipher = self._cipher()
         nonce = secrets.token_bytes(NONCE_BYTES)
         key = cipher.key_from(own_key(self._key_file), b"secrets")
         sealed = nonce + cipher.seal(key, nonce, value.encode(), _about(kind, owner, name))
         row = SecretRow(kind, owner, name, cipher.value, base64.b64encode(sealed).decode(), by, self._clock())
-        self._store.save(row)
+        with self._lock:
+            if self._store.others_of(kind, owner, name) >= MOST_SECRETS:
+                raise ConflictError(
+                    f"{_whose(kind, owner)} has {MOST_SECRETS} secrets", "remove some with `pond secret rm`"
+                )
+            self._store.save(row)
         return row
 
     def all(self) -> list[SecretRow]:
