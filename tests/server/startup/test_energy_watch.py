@@ -19,11 +19,11 @@ class Place:
     """A configuration that names a file of prices, and who looks at it."""
 
     def __init__(self, folder: Path) -> None:
-        self.prices, config = folder / "prices.csv", folder / "pond.yaml"
+        self.prices, self.config = folder / "prices.csv", folder / "pond.yaml"
         self.write("0.2")
-        config.write_text(f"energy: {{price_file: {self.prices}}}\n")
-        self.current = Current(load_cluster(config))
-        self.watch = EnergyWatch(config, self.current)
+        self.config.write_text(f"energy: {{price_file: {self.prices}}}\n")
+        self.current = Current(load_cluster(self.config))
+        self.watch = EnergyWatch(self.config, self.current)
 
     def write(self, value: str) -> None:
         """Another file in place of the one that is there; it counts as new however fast that was."""
@@ -69,3 +69,14 @@ def test_a_file_that_is_wrong_or_gone_leaves_prices_as_they_were_and_is_named_on
     place.write("0.3")
     place.watch.look()
     assert place.price == 0.3
+
+
+def test_prices_that_came_while_the_configuration_was_wrong_are_read_once_it_is_not(place: Place) -> None:
+    right = place.config.read_text()
+    place.config.write_text("energy: [\n")
+    place.write("0.4")
+    place.watch.look()
+    assert place.price == 0.2
+    place.config.write_text(right)
+    place.watch.look()
+    assert place.price == 0.4

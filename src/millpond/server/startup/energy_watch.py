@@ -32,6 +32,7 @@ class EnergyWatch(Periodic):
         self._config = config
         self._current = current
         self._seen = self._look_of_files()
+        self._said = ""
         self._worker = PeriodicWorker("energy-watch", self.look, LOOK_EVERY_S, "rates of energy stay as they are")
 
     def look(self) -> None:
@@ -40,17 +41,18 @@ class EnergyWatch(Periodic):
         if found == self._seen:
             return
         changed = sorted(file for file in found if found[file] != self._seen.get(file))
-        self._seen = found
-        if not changed:
-            return
-        with self._current.reading:
-            try:
-                energy = load_cluster(self._config).energy
-            except MillpondError as error:
-                log.error("the rates of energy stay as they were: %s", error)
-                return
-            self._current.config = replace(self._current.config, energy=energy)
-        log.info("read %s again", ", ".join(changed))
+        if changed:
+            with self._current.reading:
+                try:
+                    energy = load_cluster(self._config).energy
+                except MillpondError as error:  # the next look reads again, as the fault may be another file's
+                    if self._said != (said := str(error)):
+                        log.error("the rates of energy stay as they were: %s", error)
+                    self._said = said
+                    return
+                self._current.config = replace(self._current.config, energy=energy)
+            log.info("read %s again", ", ".join(changed))
+        self._seen, self._said = found, ""
 
     def _look_of_files(self) -> dict[str, tuple[int, ...]]:
         """What differs when a file that is named is another one than before, by its name."""
