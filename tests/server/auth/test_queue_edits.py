@@ -416,6 +416,25 @@ def test_an_edit_of_which_the_scheduler_said_nothing_in_time_has_changed_nothing
     assert queue_of_core(world, "lab") is None
 
 
+def test_a_change_that_the_scheduler_has_taken_up_when_its_time_is_over_is_not_taken_back(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Future[None]] = []
+
+    def take_up(_event: Any) -> Future[None]:
+        sent.append(Future())
+        assert sent[-1].set_running_or_notify_cancel()
+        monkeypatch.setattr(loop, "ANSWER_WITHIN_S", 0.0)
+        return sent[-1]
+
+    monkeypatch.setattr(world.loop, "change_setting", take_up)
+    answer = change(world, "vision", weight=5)
+    assert (answer.status_code, error_of(answer).remedy) == (503, "look whether it was done before you try again")
+    monkeypatch.undo()
+    assert settings(world, "vision")[0]["weight"] == 5
+    assert world.service.queue_settings._store.all()["vision"].document == {"parent": "root", "weight": 5}
+
+
 def test_a_change_that_the_scheduler_refuses_after_all_is_taken_back(
     world: AuthWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -313,17 +314,24 @@ class QueueSettings:
         return row
 
     def _commit(self, row: QueueRow, facts: QueueFacts) -> None:
-        """Store a change of one queue and have the scheduler take it; where that refuses, all is as before."""
+        """Store a change of one queue and have the scheduler take it; where that refuses, all is as before.
+
+        What the scheduler has taken up and not answered in time stays: it is made then, or by the next start.
+        """
         before, book = self._book, self._book.with_row(row)
         changes = self._loop.look_up(lambda core: self._changes(core, book, facts))
         with _storing():
             self._store.save([row])
         self._hold(book)
         own = [change for change in changes if _queue_in(change) == row.name]
+        answer: Future[None] = Future()
         try:
             for change in own:
-                self._loop.wait_for(self._loop.change_setting(partial(_at, change)))
+                answer = self._loop.change_setting(partial(_at, change))
+                self._loop.wait_for(answer)
         except MillpondError as refusal:
+            if not answer.cancel() and not (answer.done() and answer.exception()):
+                raise
             self._hold(before)
             try:
                 self._store.save([before.rows.get(row.name) or replace(row, document=None, applied=None)])
