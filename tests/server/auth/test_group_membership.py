@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
+
 import pytest
 from auth_world import API, AuthWorld, error_of
 from test_roles_and_routes import put_photos
@@ -11,6 +14,10 @@ from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.group_invitations import VALID_S, GroupInvitations
 from millpond.server.auth.records import TokenKind, User
 from millpond.server.auth.roles import UserRole
+from millpond.server.storage.files import service
+from millpond.server.storage.files.blobs import BlobStore
+from millpond.server.storage.files.datasets import Dataset
+from millpond.specs.job.snapshots import FolderSnapshot
 
 INVITATION = f"{API}/groups/speech/invitations/max"
 MEMBERSHIP = f"{API}/groups/speech/membership"
@@ -137,3 +144,41 @@ def test_what_somebody_of_two_groups_does_for_themselves_is_no_matter_of_either_
     for lead, seen in (("lea", False), ("sue", False), ("amy", True)):
         entries = world.client(lead).get(f"{API}/audit", params={"object": "eve"}).json()["entries"]
         assert bool(entries) is seen, lead
+
+
+def test_a_dataset_whose_name_another_user_took_meanwhile_gets_no_version_of_theirs(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_photos(world)
+    (first,) = world.client("max").get(f"{API}/datasets").json()["datasets"]
+    assert world.client("max").delete(f"{API}/datasets/photos/1").status_code == 200
+    complete = service.complete_snapshot
+
+    def max_comes_first(blobs: BlobStore, digest: str) -> FolderSnapshot:
+        monkeypatch.undo()
+        put_photos(world)
+        return complete(blobs, digest)
+
+    monkeypatch.setattr(service, "complete_snapshot", max_comes_first)
+    assert world.client("sam").post(f"{API}/datasets/photos", json={"snapshot": first["digest"]}).status_code == 403
+    (second,) = world.client("max").get(f"{API}/datasets").json()["datasets"]
+    assert (second["version"], second["user"]) == (2, "max")
+
+
+def test_a_version_that_comes_while_its_dataset_is_closed_is_closed_too(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_photos(world)
+    datasets = world.service.files._datasets
+    closing = threading.Thread(target=world.service.files.share_dataset, args=("photos", "private"))
+    add = datasets.add
+
+    def close_and_add(put: Dataset) -> Dataset:
+        closing.start()
+        closing.join(0.5)
+        return add(replace(put, digest=put.digest[::-1]))
+
+    monkeypatch.setattr(datasets, "add", close_and_add)
+    put_photos(world)
+    closing.join(60.0)
+    assert {each.visibility for each in datasets.all()} == {"private"}

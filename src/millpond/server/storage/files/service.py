@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from millpond.model.folders import LARGEST_BATCH, digest_of
 from millpond.model.hardware.nodes import DEFAULT_POOL
 from millpond.node.host.identities import MachineAccount
 from millpond.node.task.records import attempt_dir
-from millpond.server.auth.roles import AccessTarget, Caller, first_group, own_target
+from millpond.server.auth.roles import AccessTarget, Caller, Verb, demand, first_group, own_target
 from millpond.server.storage.files.admission import CopyOf, FileAdmission, complete_snapshot
 from millpond.server.storage.files.blobs import BlobStore, Incoming
 from millpond.server.storage.files.collector import Collector
@@ -75,6 +76,7 @@ class FileService:
         self._blobs = BlobStore(state_dir)
         self._partials = Partials(state_dir)
         self._datasets = Datasets(store.database)
+        self._changing_datasets = threading.Lock()
         self._admission = FileAdmission(state_dir, self._blobs, self._datasets, rules_of, copy_of)
         self.sent = SentContents(state_dir)
         self.collector = Collector(state_dir, store.jobs, self._blobs, self._datasets, self.sent)
@@ -173,19 +175,22 @@ class FileService:
 
         Raises:
             InvalidInputError: not everything of the snapshot was sent.
+            NotAllowedError, NotFoundError: it is another user's by now.
         """
         found = complete_snapshot(self._blobs, snapshot)
         if not found.files:
             raise InvalidInputError("a dataset without files", "name a folder with files in it")
-        latest = next((each for each in self._datasets.all() if each.name == name), None)
-        group = first_group(caller) if latest is None else latest.group
-        seen: Visibility = visibility or ("group" if latest is None else latest.visibility)
-        files, now = len(found.files), time.time()
-        put = Dataset(name, 0, snapshot, files, found.size, caller.user, now, group=group, visibility=seen)
-        added = self._datasets.add(put)
-        if latest is not None and visibility is not None and visibility != latest.visibility:
-            self._datasets.share(name, visibility)
-            added = self._datasets.find(name, added.version)
+        with self._changing_datasets:
+            demand(caller, Verb.CHANGE_DATA, self.target(name, caller))  # another user's, perhaps, since it was asked
+            latest = next((each for each in self._datasets.all() if each.name == name), None)
+            group = first_group(caller) if latest is None else latest.group
+            seen: Visibility = visibility or ("group" if latest is None else latest.visibility)
+            files, now = len(found.files), time.time()
+            put = Dataset(name, 0, snapshot, files, found.size, caller.user, now, group=group, visibility=seen)
+            added = self._datasets.add(put)
+            if latest is not None and visibility is not None and visibility != latest.visibility:
+                self._datasets.share(name, visibility)
+                added = self._datasets.find(name, added.version)
         return _dataset_info(added)
 
     def datasets(self, sees: Callable[[AccessTarget], bool]) -> list[DatasetInfo]:
@@ -241,9 +246,10 @@ class FileService:
         Raises:
             NotFoundError: there is none.
         """
-        self._datasets.find(name)
-        self._datasets.share(name, visibility)
-        return _dataset_info(self._datasets.find(name))
+        with self._changing_datasets:
+            self._datasets.find(name)
+            self._datasets.share(name, visibility)
+            return _dataset_info(self._datasets.find(name))
 
     def remove_dataset(self, name: str, version: int) -> DatasetInfo:
         """Forget a version.
