@@ -18,7 +18,7 @@ import pytest
 from api_world import JOBS, Api, error_of
 
 from millpond.model.contents import USE_HALF_LIFE_S
-from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
+from millpond.model.errors import ConflictError, InvalidInputError, NotAllowedError, UnavailableError
 from millpond.node.containers.container import Runtime
 from millpond.node.containers.detection import Containers
 from millpond.node.containers.images import LocalImage
@@ -26,11 +26,11 @@ from millpond.node.containers.logins import RegistryLogin
 from millpond.node.containers.oci import Podman
 from millpond.node.containers.programs import Notify
 from millpond.node.host.folder_trees import remove_tree
-from millpond.server.auth.roles import Caller
+from millpond.server.auth.roles import Caller, UserRole
 from millpond.server.startup.local_engine import Launcher
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning import cache as data_cache
-from millpond.server.storage.provisioning import copying, host
+from millpond.server.storage.provisioning import components, copying, host
 from millpond.server.storage.provisioning.cache import READ_IN_PLACE, CopyProgress, DataCache
 from millpond.server.storage.provisioning.catalogue import Catalogue, CatalogueImage, held_as
 from millpond.server.storage.provisioning.containerfile import bases_of
@@ -857,6 +857,64 @@ def test_what_left_the_catalogue_or_was_replaced_there_goes_and_what_other_serve
     assert api.provisioning.held.all() == {second}
     for name in (held_as("made", "1"), held_as("foreign", "1")):
         images.drop(name)
+
+
+def test_a_name_that_another_user_took_while_an_image_was_fetched_stays_theirs(
+    api: Api, far_image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for order in ("name", "drop"):
+        monkeypatch.setattr(NoRegistry, order, lambda *_: None, raising=False)
+    mia = Caller("mia", roles=(("vision", UserRole.MEMBER),))
+    work = api.service.images.add(ImageAdd(name="torch", tag="1", reference=far_image), mia, "")
+    of_ada = CatalogueImage("torch", "1", "built", "sha256:" + "2" * 64, 1, "ada", "", "private", "", 0.0)
+    api.provisioning.catalogue.put(of_ada)
+    with pytest.raises(NotAllowedError, match="torch:1"):
+        work(lambda _line: None)
+    assert api.provisioning.catalogue.find("torch", "1") == of_ada
+
+
+def test_the_name_of_an_image_that_comes_while_its_predecessor_is_removed_is_held(
+    api: Api, far_image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    olga, held = Caller("olga", admin=True), set[str]()
+    work = api.service.images.add(ImageAdd(name="torch", tag="1", reference=far_image), olga, "")
+    coming = threading.Thread(target=work, args=(lambda _line: None,))
+
+    def drop(_images: NoRegistry, name: str) -> None:
+        if name == held_as("torch", "1"):
+            coming.start()
+            coming.join(0.5)
+            held.remove(name)
+
+    monkeypatch.setattr(NoRegistry, "name", lambda _images, _image, name: held.add(name), raising=False)
+    monkeypatch.setattr(NoRegistry, "drop", drop, raising=False)
+    work(lambda _line: None)
+    api.service.images.remove("torch", "1")
+    coming.join(PATIENCE_S)
+    assert api.provisioning.catalogue.find("torch", "1")
+    assert held == {held_as("torch", "1")}
+
+
+def test_an_image_that_comes_while_containers_are_tidied_up_stays(
+    api: Api, far_image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = set[str]()
+    monkeypatch.setattr(NoRegistry, "name", lambda _images, _image, name: held.add(name), raising=False)
+    monkeypatch.setattr(NoRegistry, "drop", lambda _images, name: held.discard(name), raising=False)
+    monkeypatch.setattr(NoRegistry, "discard", lambda _images, digest: None, raising=False)
+    monkeypatch.setattr(NoRegistry, "names", lambda _images, _prefix: sorted(held), raising=False)
+    monkeypatch.setattr(NoRegistry, "find", lambda _images, name: LocalImage("sha256:" + "1" * 64, 1, name))
+    wanted = ImageAdd(name="torch", tag="1", reference=far_image)
+
+    def another_comes(*_: object) -> int:
+        api.service.images.add(wanted, Caller("olga", admin=True), "")(lambda _line: None)
+        return 0
+
+    api.provisioning.held.note("sha256:" + "2" * 64)
+    monkeypatch.setattr(components, "drop_ended", another_comes)
+    monkeypatch.setattr(components, "drop_lost", lambda *_: 0)
+    api.provisioning.tidy(0.0)
+    assert held == {held_as("torch", "1")}
 
 
 def test_other_words_about_an_image_that_was_replaced_meanwhile_bring_the_old_one_not_back(api: Api) -> None:

@@ -75,7 +75,15 @@ class CatalogueImage:
 
 
 class Catalogue(TableStore):
-    """The table of images."""
+    """The table of images.
+
+    Attributes:
+        changing: held while entries and the names by which the runtime holds images are changed together.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        super().__init__(engine)
+        self.changing = threading.Lock()
 
     def put(self, image: CatalogueImage) -> CatalogueImage:
         """Put an image there, in place of what has its name and tag."""

@@ -89,8 +89,7 @@ class Provisioning:
         Args:
             now: seconds since 1970.
         """
-        entries = self.catalogue.all()
-        if not entries and not self.held.all() and not self._store.jobs.ended_with(("image",), now):
+        if not self.catalogue.all() and not self.held.all() and not self._store.jobs.ended_with(("image",), now):
             return  # no container ever ran here
         try:
             containers = self.host.containers()
@@ -101,11 +100,12 @@ class Provisioning:
         dropped += drop_lost(containers, self.host.mark, self.host.state_dir)
         if dropped:
             log.info("removed %d containers of ended tasks", dropped)
-        self.held.note(*(entry.digest for entry in entries))
-        self._drop_images(containers.images, entries)
+        with self.catalogue.changing:
+            self._drop_images(containers.images, self.catalogue.all())
 
     def _drop_images(self, images: RuntimeImages, entries: Sequence[CatalogueImage]) -> None:
         """Drop what left the catalogue, or was replaced there, and no job needs any more."""
+        self.held.note(*(entry.digest for entry in entries))
         kept = {entry.held_as for entry in entries}
         left = self.held.all() - {entry.digest for entry in entries}
         names = [name for name in images.names(CATALOGUE_PREFIX) if name not in kept] if left else []

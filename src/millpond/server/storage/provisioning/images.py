@@ -18,7 +18,7 @@ from millpond.node.containers.programs import Notify, end_builds_from
 from millpond.node.containers.scratch import left_folders, remove_left
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 from millpond.node.task.workspace import lay_out
-from millpond.server.auth.roles import AccessTarget, Caller, first_group, own_target
+from millpond.server.auth.roles import AccessTarget, Caller, Verb, demand, first_group, own_target
 from millpond.server.storage.files.admission import complete_snapshot
 from millpond.server.storage.files.blobs import BlobStore
 from millpond.server.storage.provisioning.catalogue import Catalogue, CatalogueImage, HeldImages, held_as
@@ -110,10 +110,11 @@ class ImageService:
         Raises:
             NotFoundError: there is none.
         """
-        entry = self._catalogue.find(name, tag)
-        self._catalogue.remove(entry)
-        if self._host.found is not None and not self._sources.is_needed(entry.digest):
-            self._host.found.images.drop(entry.held_as)
+        with self._catalogue.changing:
+            entry = self._catalogue.find(name, tag)
+            self._catalogue.remove(entry)
+            if self._host.found is not None and not self._sources.is_needed(entry.digest):
+                self._host.found.images.drop(entry.held_as)
         return self._info(entry, is_here=False)
 
     def add(self, request: ImageAdd, caller: Caller, queue: str) -> Work:
@@ -241,26 +242,29 @@ class ImageService:
     def _put(
         self, request: ImageEntry, caller: Caller, image: LocalImage, origin: str, login: str = ""
     ) -> CatalogueImage:
-        earlier = self._catalogue.get(request.name, request.tag)
-        seen: Visibility = request.visibility or ("group" if earlier is None else earlier.visibility)
-        words = request.description or ("" if earlier is None else earlier.description)
-        entry = CatalogueImage(
-            request.name,
-            request.tag,
-            origin,
-            image.digest,
-            image.size,
-            caller.user,
-            first_group(caller) if earlier is None else earlier.group,
-            seen,
-            words,
-            time.time(),
-            login,
-            next((each for each in image.exact if repository_of(each) == repository_of(origin)), ""),
-        )
-        self._held.note(*{image.digest, *([] if earlier is None else [earlier.digest])})
-        self._host.containers().images.name(image, entry.held_as)
-        return self._catalogue.put(entry)
+        with self._catalogue.changing:
+            # Since this began, another user may have taken the name.
+            demand(caller, Verb.CHANGE_IMAGES, self.target(request.name, request.tag, caller))
+            earlier = self._catalogue.get(request.name, request.tag)
+            seen: Visibility = request.visibility or ("group" if earlier is None else earlier.visibility)
+            words = request.description or ("" if earlier is None else earlier.description)
+            entry = CatalogueImage(
+                request.name,
+                request.tag,
+                origin,
+                image.digest,
+                image.size,
+                caller.user,
+                first_group(caller) if earlier is None else earlier.group,
+                seen,
+                words,
+                time.time(),
+                login,
+                next((each for each in image.exact if repository_of(each) == repository_of(origin)), ""),
+            )
+            self._held.note(*{image.digest, *([] if earlier is None else [earlier.digest])})
+            self._host.containers().images.name(image, entry.held_as)
+            return self._catalogue.put(entry)
 
     def _digests_here(self) -> frozenset[str]:
         try:
