@@ -243,9 +243,9 @@ class ImageService:
         self, request: ImageEntry, caller: Caller, image: LocalImage, origin: str, login: str = ""
     ) -> CatalogueImage:
         with self._catalogue.changing:
-            # Since this began, another user may have taken the name.
-            demand(caller, Verb.CHANGE_IMAGES, self.target(request.name, request.tag, caller))
             earlier = self._catalogue.get(request.name, request.tag)
+            if earlier is not None:  # perhaps another user's, since this began
+                demand(caller, Verb.CHANGE_IMAGES, earlier.target)
             seen: Visibility = request.visibility or ("group" if earlier is None else earlier.visibility)
             words = request.description or ("" if earlier is None else earlier.description)
             entry = CatalogueImage(
