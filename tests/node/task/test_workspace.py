@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
 import pytest
 
 from millpond.model.folders import digest_of
-from millpond.node.task.workspace import DataMount, Workspace, blob_path, prepare
+from millpond.node.host.files import try_lock
+from millpond.node.task import workspace
+from millpond.node.task.workspace import DataMount, Workspace, blob_path, clear_dataset, lay_out_dataset, prepare
 from millpond.specs.job.snapshots import FileEntry, FolderSnapshot, LinkEntry
 
 
@@ -120,6 +123,29 @@ def test_a_list_that_leads_out_is_not_followed(contents: Contents) -> None:
     with pytest.raises(OSError, match="path"):
         contents.attempt(snapshot=sent)
     assert not (contents.attempts / "1/out").exists()
+
+
+def test_a_lock_that_is_removed_while_it_is_waited_for_keeps_others_from_laying_the_same_dataset_out(
+    contents: Contents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = contents.snapshot({"a": b"x"})
+    contents.datasets.mkdir(parents=True)
+    lock_file, lay_out, taken = fcntl.flock, workspace.lay_out, list[bool]()
+
+    def wait_for_its_removal(file: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock_file)
+        clear_dataset(contents.datasets, put, is_used=False)
+        lock_file(file, how)
+
+    def look(blobs: Path, snapshot: str, folder: Path) -> None:
+        with (contents.datasets / f"{put}.lock").open("w") as another:
+            taken.append(not try_lock(another.fileno()))
+        lay_out(blobs, snapshot, folder)
+
+    monkeypatch.setattr(fcntl, "flock", wait_for_its_removal)
+    monkeypatch.setattr(workspace, "lay_out", look)
+    lay_out_dataset(contents.blobs, contents.datasets, put)
+    assert taken == [True]
 
 
 def test_data_is_a_link_and_a_dataset_is_laid_out_once_and_write_protected(contents: Contents, tmp_path: Path) -> None:

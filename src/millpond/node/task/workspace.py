@@ -20,6 +20,8 @@ import fcntl
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,8 +159,7 @@ def lay_out_dataset(blobs: Path, datasets: Path, snapshot: str) -> Path:
     """
     datasets.mkdir(parents=True, exist_ok=True, mode=0o700)
     place = datasets / snapshot
-    with (datasets / f"{snapshot}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(datasets / f"{snapshot}.lock"):
         if not place.exists():
             fresh = datasets / f"{snapshot}.new"
             lay_out(blobs, snapshot, fresh)
@@ -168,6 +169,17 @@ def lay_out_dataset(blobs: Path, datasets: Path, snapshot: str) -> Path:
         if place.stat().st_mode & 0o777 != READABLE:  # by all accounts that tasks run as; the way to it is closed
             place.chmod(READABLE)
     return place
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of that name. One that was removed while it was waited for (``clear_dataset``) keeps nobody out."""
+    while True:
+        with path.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.exists() and path.samefile(f"/proc/self/fd/{lock.fileno()}"):
+                yield
+                return
 
 
 def clear_dataset(datasets: Path, snapshot: str, is_used: bool) -> None:
