@@ -327,6 +327,26 @@ def test_a_cluster_that_comes_when_the_server_ends_is_let_go(away: AwayBench) ->
     assert away.comes.adopted is None
 
 
+def test_of_a_cluster_that_is_away_again_before_it_has_named_its_nodes_no_engine_is_left_over(
+    away: AwayBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = away.late(node("w1"))
+    late.adopt({}, [])
+    away.comes = first = RecordingEngine([node("w1")])
+
+    def lose() -> Inventory:
+        raise UnavailableError("west does not answer", "wait")
+
+    monkeypatch.setattr(first, "inventory", lose)
+    with pytest.raises(UnavailableError):
+        tried(late)()
+    assert first.is_closed
+    away.comes = second = RecordingEngine([node("w1")])
+    tried(late)()
+    assert second.adopted == ({}, [])
+    assert not second.is_closed
+
+
 def gang_called(name: str, *nodes: NodeRequirement) -> FoundGang:
     return FoundGang(GangKey("team-a", "Job", name, "uid-1"), GangTerms(selection=(nodes,) if nodes else ()))
 

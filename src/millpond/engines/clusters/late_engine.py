@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -87,25 +88,27 @@ class LateEngine:
 
     def _try(self) -> float:
         engine = self._open()
-        if self._worker.closing:
-            engine.close()
-            return UNTIL_WOKEN
-        nodes = engine.inventory().nodes
-        there = {node.name for node in nodes}
-        lost = [node.name for node in self._known if node.name not in there]
-        now = time.time()
-        with self._lock:
-            self._said += [NodeLost(now, name) for name in lost]
-            self._said += [NodeJoined(now, node) for node in nodes]
-            engine.adopt(
-                {task: node for task, node in self._expected.items() if node in there},
-                [decision for decision in self._unanswered if not _is_lost(decision, there)],
-            )
-            engine.apply(self._decisions)
-            engine.when_found(self._found)
-            for job in self._withdrawn:
-                engine.withdraw(job)
-            self._engine = engine
+        with ExitStack() as unless_kept:  # the next try opens another
+            unless_kept.callback(engine.close)
+            if self._worker.closing:
+                return UNTIL_WOKEN
+            nodes = engine.inventory().nodes
+            there = {node.name for node in nodes}
+            lost = [node.name for node in self._known if node.name not in there]
+            now = time.time()
+            with self._lock:
+                self._said += [NodeLost(now, name) for name in lost]
+                self._said += [NodeJoined(now, node) for node in nodes]
+                engine.adopt(
+                    {task: node for task, node in self._expected.items() if node in there},
+                    [decision for decision in self._unanswered if not _is_lost(decision, there)],
+                )
+                engine.apply(self._decisions)
+                engine.when_found(self._found)
+                for job in self._withdrawn:
+                    engine.withdraw(job)
+                self._engine = engine
+            unless_kept.pop_all()
         self._wake()
         self._found()
         return UNTIL_WOKEN
