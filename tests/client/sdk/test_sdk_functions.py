@@ -185,8 +185,10 @@ class Planted:
         return (Path.touch, (self.path,))
 
 
-def test_an_exception_that_cannot_be_read_here_keeps_its_words_and_traceback() -> None:
-    told = pack({"outcome": "raised", "type": "OwnError", "message": "no room", "traceback": "line 1"}, b"")
+@pytest.mark.parametrize("body", [b"", b"cmodule_of_the_other_machine\nOwnError\n."])
+def test_an_exception_that_cannot_be_read_here_keeps_its_words_and_traceback(body: bytes) -> None:
+    header = {"outcome": "raised", "type": "OwnError", "message": "no room", "traceback": "line 1"}
+    told = pack({**header, "python": python_version()}, body)
     with pytest.raises(RemoteExceptionError, match="OwnError: no room") as caught:
         value_of(told)
     assert "line 1" in str(caught.value.__cause__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from millpond.job.call import RETURNED
@@ -52,9 +53,11 @@ def without_result(info: JobInfo, last_lines: str) -> JobFailedError:
 
 
 def _exception(header: dict[str, Any], body: bytes) -> BaseException:
-    loaded = _load(header, body) if body and header["python"] == python_version() else None
-    if isinstance(loaded, BaseException):
-        return loaded
+    if body:
+        with suppress(Exception):  # as where its class is of a module that is not here
+            loaded = _load(header, body)
+            if isinstance(loaded, BaseException):
+                return loaded
     return RemoteExceptionError(f"{header.get('type')}: {header.get('message')}", "")
 
 
