@@ -312,6 +312,13 @@ def test_output_without_room_is_refused_before_anything_is_fetched(
     assert giver.given == [("a.bin", 500_000), ("deep/b.bin", 500_000)]
 
 
+def test_a_file_that_lies_where_a_folder_of_the_output_is_to_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "deep").write_text("mine")
+    with pytest.raises(UnavailableError, match="cannot be written"):
+        Giver().files().get_output("j", tmp_path)
+    assert (tmp_path / "deep").read_text() == "mine"
+
+
 def test_small_files_of_an_output_share_requests(tmp_path: Path) -> None:
     giver = Giver()
     giver.contents |= {f"small/{number}": b"x" * number for number in range(8)}

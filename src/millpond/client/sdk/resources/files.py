@@ -408,7 +408,7 @@ def _is_fetched(place: Path, file: OutputFile) -> bool:
     """Whether a file is there as it was listed: its time is set when it is whole."""
     try:
         found = place.lstat()
-    except FileNotFoundError:
+    except OSError:  # also where a file of the user's lies where a folder is to be: writing there says so
         return False
     same_time = abs(found.st_mtime - file.modified_at) < _SAME_INSTANT_S
     return stat.S_ISREG(found.st_mode) and found.st_size == file.size and same_time
