@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from millpond.specs.calendar_spans import nearest_hour
+from millpond.model.errors import InvalidInputError
+from millpond.specs.calendar_spans import month_span, nearest_hour
 
 HOUR_S = 3_600.0
 PUT_FORWARD = 1_774_746_000.0
@@ -50,3 +51,9 @@ def test_an_hour_that_is_shown_twice_has_passed_with_the_first() -> None:
     shown_first = PUT_BACK - HOUR_S
     assert nearest_hour(datetime.time(2), PUT_BACK + 60.0, -1) == shown_first
     assert nearest_hour(datetime.time(2), PUT_BACK - 60.0, -1) == shown_first
+
+
+@pytest.mark.parametrize("text", ["2026-11-05", "2026-W10", "2026-11-01", "202611", "2026-1", "2026-13", "0001-01"])
+def test_what_is_no_month_is_refused_and_no_part_of_one_is_taken_for_it(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="is not a month"):
+        month_span(text)

@@ -14,9 +14,9 @@ def month_span(text: str) -> tuple[float, float]:
         InvalidInputError: it is none.
     """
     try:
-        first = datetime.datetime.fromisoformat(f"{text}-01")
+        first = datetime.date.fromisoformat(f"{text}-01")
         following = (first + datetime.timedelta(days=32)).replace(day=1)
-        return first.astimezone().timestamp(), following.astimezone().timestamp()
+        return _midnight(first), _midnight(following)
     except (ValueError, OverflowError) as error:
         raise InvalidInputError(f"{text[:40]!r} is not a month", "write it as 2026-11") from error
 
@@ -50,8 +50,7 @@ def day_begin(text: str, after_days: int = 0) -> float:
         InvalidInputError: it is none.
     """
     try:
-        day = datetime.date.fromisoformat(text) + datetime.timedelta(days=after_days)
-        return datetime.datetime.combine(day, datetime.time()).astimezone().timestamp()
+        return _midnight(datetime.date.fromisoformat(text) + datetime.timedelta(days=after_days))
     except (ValueError, OverflowError) as error:
         raise InvalidInputError(f"{text[:40]!r} is not a day", "write it as 2026-11-25") from error
 
@@ -64,6 +63,10 @@ def nearest_hour(hour: datetime.time, now: float, direction: int) -> float:
     days = (_local(now).date() + direction * datetime.timedelta(days=count) for count in (0, 1, 2))
     instants = (datetime.datetime.combine(day, hour).astimezone().timestamp() for day in days)
     return next(at for at in instants if (at - now) * direction > 0)
+
+
+def _midnight(day: datetime.date) -> float:
+    return datetime.datetime.combine(day, datetime.time()).astimezone().timestamp()
 
 
 def _local(instant: float) -> datetime.datetime:
