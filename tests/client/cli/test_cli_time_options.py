@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from millpond.client.cli.time_options import future, parse_future, parse_past
+from millpond.client.cli.time_options import future, parse_date, parse_future, parse_past
 from millpond.model.errors import InvalidInputError
 
 NOON = 1_763_985_600.0
@@ -54,3 +54,12 @@ def test_a_time_of_day_that_ends_something_is_the_next_one_after_its_begin(
         click.echo(f"{(begin - NOON) / HOUR} {(until - NOON) / HOUR}")
 
     assert CliRunner().invoke(span, options).output == "10.0 18.0\n"
+
+
+@pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31T23:59:59"])
+def test_a_date_that_the_clock_of_this_machine_cannot_show_is_refused_as_none(
+    text: str, put_into_zone: Callable[[str], None]
+) -> None:
+    put_into_zone("America/New_York")
+    with pytest.raises(InvalidInputError, match="is not a date"):
+        parse_date(text, "--until")

@@ -28,9 +28,9 @@ def parse_date(text: str, option: str) -> float:
     """
     try:
         found = datetime.datetime.fromisoformat(text)
-    except ValueError as error:
+        return found.astimezone().timestamp() if found.tzinfo is None else found.timestamp()
+    except (ValueError, OverflowError) as error:
         raise InvalidInputError(f"{option} {text!r} is not a date", "write it as 2026-11-01") from error
-    return found.astimezone().timestamp() if found.tzinfo is None else found.timestamp()
 
 
 def parse_past(text: str, option: str, now: float) -> float:
