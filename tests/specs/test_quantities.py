@@ -142,7 +142,17 @@ def test_what_is_no_length_of_time_is_refused(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(512, "512 B"), (1536, "1.5 KiB"), (20 * 2**30, "20.0 GiB"), (2 * 2**40, "2.0 TiB")]
+    ("count", "text"),
+    [
+        (512, "512 B"),
+        (1536, "1.5 KiB"),
+        (20 * 2**30, "20.0 GiB"),
+        (2 * 2**40, "2.0 TiB"),
+        (2**20 - 1, "1.0 MiB"),
+        (2**30 - 1, "1.0 GiB"),
+        (1000 * 2**10, "1000.0 KiB"),
+        (2**50, "1024.0 TiB"),
+    ],
 )
 def test_amounts_of_bytes_are_told_in_the_unit_that_fits(count: int, text: str) -> None:
     assert quantities.size_text(count) == text

@@ -176,6 +176,6 @@ def _at_most(amount: int, largest: int, value: Any, hint: str) -> int:
 def size_text(count: int) -> str:
     """An amount of bytes: ``512 B``, ``1.5 KiB``, ``20.0 GiB``."""
     amount, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while amount >= 1024 and len(units) > 1:
+    while round(amount, 1) >= 1024 and len(units) > 1:
         amount, units = amount / 1024, units[1:]
     return f"{count} B" if units[0] == "B" else f"{amount:.1f} {units[0]}"
