@@ -138,3 +138,10 @@ def test_of_a_load_that_has_stood_still_all_the_tested_days_nothing_else_than_it
     load.values[-7 * 24 - 1 :] = load.values[-1]
     found = forecast_load(load, HOUR_S, 0.9, FORECASTERS)
     assert isinstance(found, NoForecast) or (found.likely, found.upper) == (load.values[-1], load.values[-1])
+
+
+@pytest.mark.parametrize("steps_since", range(1, 6))
+def test_a_bound_of_which_nothing_is_tested_yet_is_not_served(steps_since: int) -> None:
+    day, gap = np.repeat((1.0, 3.0), 72), np.full(13 * 144, np.nan)
+    load = LoadSeries(0.0, 600.0, np.concatenate([np.tile(day, 6), gap, day, day, day[:steps_since]]))
+    assert isinstance(forecast_load(load, 1_800.0, 0.7, FORECASTERS), NoForecast)

@@ -75,7 +75,7 @@ def forecast_load(
     tested = slice(begin, count)
     said, came = found.said[tested], load.values[tested]
     naive = NAIVE.forecasts(load, steps, begin)[tested]
-    known = known_in(said, came, naive)
+    known = known_in(said, found.upper[tested], came, naive)
     if np.isnan(found.said[-1]) or np.isnan(found.upper[-1]) or known.sum() < per_day:
         return NoForecast("the latest values are a gap, or too few are known")
     saved = skill(float(np.abs(came - said)[known].sum()), float(np.abs(came - naive)[known].sum()))
