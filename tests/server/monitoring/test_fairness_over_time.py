@@ -105,3 +105,8 @@ def test_all_that_was_held_is_due_to_somebody_and_nobody_is_due_more_than_they_d
     assert all(-1e-9 <= owed <= demand + 1e-9 for owed, demand in zip(found, demands, strict=True))
     index = index_of(got, found)
     assert index is None or 1 / len(rows) - 1e-3 <= index <= 1
+
+
+def test_a_weight_that_is_next_to_nothing_beside_a_siblings_is_due_next_to_nothing() -> None:
+    assert due_of([4.0, 4.0], [0.0, 0.0], [1.0, 1e-20], 4.0) == [4.0, pytest.approx(0.0)]
+    assert due_of([4.0, 4.0], [0.0, 0.0], [1.0, 1e-20], 6.0) == [4.0, 2.0]

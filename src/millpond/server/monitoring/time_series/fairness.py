@@ -12,6 +12,7 @@ The index of an interval is that of Jain, Chiu and Hawe (DEC-TR-301, 1984) over 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -61,12 +62,14 @@ def due_of(demands: Sequence[float], guarantees: Sequence[float], weights: Seque
     covered = sum(due)
     if covered >= held:
         return [held * each / covered if covered else 0.0 for each in due]
-    left, weight_left = held - covered, sum(weights)
-    for index in sorted(range(len(due)), key=lambda index: (demands[index] - due[index]) / weights[index]):
+    left = held - covered
+    by_want = sorted(range(len(due)), key=lambda index: (due[index] - demands[index]) / weights[index])
+    # Added up, not taken off a sum: beside a large weight a small one would be lost, and nothing left to divide by.
+    weights_left = list(accumulate(weights[index] for index in by_want))
+    for index, weight_left in zip(reversed(by_want), reversed(weights_left), strict=True):
         more = min(demands[index] - due[index], left * weights[index] / weight_left)
         due[index] += more
         left -= more
-        weight_left -= weights[index]
     return due
 
 
