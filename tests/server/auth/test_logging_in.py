@@ -91,6 +91,44 @@ def test_an_invitation_chooses_a_password_once(world: AuthWorld) -> None:
     assert log_in(world, "eve").status_code == 200
 
 
+def test_of_two_who_use_an_invitation_at_the_same_time_one_chooses_the_password(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invitation = world.client("olga").post(f"{API}/users", json={"name": "eve", "group": "vision"}).json()["invitation"]
+    passwords = world.security.logins._passwords
+    make, answers = passwords.make, []
+
+    def redeem(password: str) -> int:
+        return world.client().post(LOGIN, json={"invitation": invitation, "new_password": password}).status_code
+
+    def another_comes_first(password: str, user: str) -> str:
+        monkeypatch.undo()
+        answers.append(redeem(PASSWORD))
+        return make(password, user)
+
+    monkeypatch.setattr(passwords, "make", another_comes_first)
+    answers.append(redeem("another battery staple"))
+    assert answers == [200, 401]
+    assert log_in(world, "eve").status_code == 200
+
+
+def test_a_login_with_a_password_that_is_replaced_meanwhile_opens_nothing(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.security.logins.choose_password("max", PASSWORD)
+    passwords = world.security.logins._passwords
+    check = passwords.check
+
+    def replaced_meanwhile(password: str, kept: str) -> bool:
+        good = check(password, kept)
+        world.accounts.set_password("max", "another hash")
+        return good
+
+    monkeypatch.setattr(passwords, "check", replaced_meanwhile)
+    assert log_in(world).status_code == 401
+    assert not [token for token in world.accounts.tokens.all() if token.name == "pond login" and not token.revoked_at]
+
+
 def test_an_invitation_is_no_token_and_expires(world: AuthWorld) -> None:
     invitation = world.client("olga").post(f"{API}/users", json={"name": "eve"}).json()["invitation"]
     bearer = {"Authorization": f"Bearer {invitation}"}

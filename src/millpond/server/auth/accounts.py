@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, NotLoggedInError
 from millpond.node.host.clocks import WallClock
 from millpond.server.auth import run_tokens, secrets
 from millpond.server.auth.account_store import AccountStore
@@ -330,26 +330,36 @@ class Accounts:
 
     # ---- invitations and passwords ------------------------------------------------------------------------------
 
-    def invited(self, secret: str) -> User | None:
-        """Whose invitation this is; None when it is none, or has been used. It is used up by ``set_password``."""
-        token = self.tokens.find(secret, secrets.digest_of(secret))
-        if token is None or token.kind is not TokenKind.INVITATION or not token.is_valid(self._clock()):
-            return None
-        user = self._users[token.user]
-        return None if user.disabled else user
+    def invited(self, secret: str) -> User:
+        """Whose invitation this is. It is used up by ``set_password``.
 
-    def set_password(self, user: str, password: str, keep: str = "") -> None:
+        Raises:
+            NotLoggedInError: it is none, or has been used, or has expired.
+        """
+        token = self.tokens.find(secret, secrets.digest_of(secret))
+        is_one = token is not None and token.kind is TokenKind.INVITATION and token.is_valid(self._clock())
+        if token is None or not is_one or self._users[token.user].disabled:
+            raise NotLoggedInError("the invitation is wrong, used or expired", "ask an admin for another one")
+        return self._users[token.user]
+
+    def set_password(self, user: str, password: str, keep: str = "", invitation: str = "") -> User:
         """Give an account another password hash; ends its logins and invitations.
 
         What browsers were given for jobs is void, too.
 
         Args:
             keep: id of a token that stays: the one in use.
+            invitation: by whose secret it is given; empty: otherwise.
+
+        Raises:
+            NotFoundError, NotLoggedInError: there is no such account; as ``invited``.
         """
         with self._lock:
-            known = self.user(user)
-            self._save_user(replace(known, password=password, pass_epoch=known.pass_epoch + 1))
+            known = self.invited(invitation) if invitation else self.user(user)
+            changed = replace(known, password=password, pass_epoch=known.pass_epoch + 1)
+            self._save_user(changed)
             self.tokens.end_logins(user, keep)
+        return changed
 
     # ---- inside -------------------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class Logins:
         usable = user is not None and not user.disabled and not user.service
         good = self._hashed(lambda: self._passwords.check(password, user.password if user and usable else ""))
         if user is None or not good:
-            raise NotLoggedInError("user or password is wrong", "try again, or ask an admin for an invitation")
+            raise _wrong_password()
         self.throttle.succeeded(name, address)
         return user
 
@@ -67,11 +67,8 @@ class Logins:
         tried = f"invitation {id_of(secret) or ''}"
         self.throttle.attempt(tried, address)
         user = self._accounts.invited(secret)
-        if user is None:
-            raise NotLoggedInError("the invitation is wrong, used or expired", "ask an admin for another one")
         self.throttle.succeeded(tried, address)
-        self.choose_password(user.name, password)
-        return user
+        return self.choose_password(user.name, password, invitation=secret)
 
     def change_password(self, name: str, present: str | None, password: str, address: str, keep: str) -> None:
         """Another password for an account.
@@ -88,11 +85,12 @@ class Logins:
             self.by_password(name, present, address)
         self.choose_password(name, password, keep)
 
-    def choose_password(self, name: str, password: str, keep: str = "") -> None:
-        """Set an account's password without asking for the present one."""
+    def choose_password(self, name: str, password: str, keep: str = "", invitation: str = "") -> User:
+        """Set an account's password without asking for the present one; arguments as for ``Accounts.set_password``."""
         if self._accounts.user(name).service:
             raise InvalidInputError(f"{name!r} is a service: it has no password", "make it a token")
-        self._accounts.set_password(name, self._hashed(lambda: self._passwords.make(password, name)), keep)
+        made = self._hashed(lambda: self._passwords.make(password, name))
+        return self._accounts.set_password(name, made, keep, invitation)
 
     def invite(self, name: str, label: str = "to choose a password") -> tuple[Token, str]:
         """A secret by which a user chooses a password, once.
@@ -105,10 +103,18 @@ class Logins:
         return self._accounts.tokens.issue(name, TokenKind.INVITATION, INVITATION_S, label)
 
     def admit(self, user: User, session: bool, label: str) -> tuple[Token, str]:
-        """A token for a user who has shown who they are."""
-        if session:
-            return self._accounts.tokens.issue(user.name, TokenKind.SESSION, SESSION_S, label or "browser")
-        return self._accounts.tokens.issue(user.name, TokenKind.LOGIN, LOGIN_S, label or "pond login")
+        """A token for a user who has shown who they are.
+
+        Raises:
+            NotLoggedInError: their password was replaced meanwhile, which ends all logins.
+        """
+        kind, lifetime_s = (TokenKind.SESSION, SESSION_S) if session else (TokenKind.LOGIN, LOGIN_S)
+        tokens = self._accounts.tokens
+        token, secret = tokens.issue(user.name, kind, lifetime_s, label or ("browser" if session else "pond login"))
+        if self._accounts.user(user.name).password != user.password:
+            tokens.revoke(token)
+            raise _wrong_password()
+        return token, secret
 
     def _hashed(self, work: Callable[[], T]) -> T:
         if not self._hashing.acquire(timeout=_WAITS_S):
@@ -117,3 +123,7 @@ class Logins:
             return work()
         finally:
             self._hashing.release()
+
+
+def _wrong_password() -> NotLoggedInError:
+    return NotLoggedInError("user or password is wrong", "try again, or ask an admin for an invitation")
