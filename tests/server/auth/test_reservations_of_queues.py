@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from auth_world import API, AuthWorld, error_of
 
+from millpond.model.errors import NotAllowedError
 from millpond.model.events import QueueChanged
 from millpond.model.reasons import Cause, Reason, StartEstimate
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
 from millpond.model.tenancy.tenants import Queue
 from millpond.server.jobs import reservations
+from millpond.server.jobs.reservations import Reservations
 from millpond.server.views.reasons import reason_info
+from millpond.specs.api.pool.reservations import ReserveRequest
 
 
 @pytest.fixture
@@ -61,6 +65,22 @@ def test_a_user_has_a_bounded_number_of_reservations_and_an_admin_any(
     for day in range(3):
         begin = 6e9 + day * 86_400
         assert reserve(shared, "amy", f"admins-{day}", begin=begin, until=begin + 3_600).status_code == 200
+
+
+def test_of_two_who_make_a_reservation_of_one_name_at_the_same_time_one_is_refused(shared: AuthWorld) -> None:
+    made, request = Reservations(shared.loop, shared.accounts), ReserveRequest(queue="vision", cards=1, until=4e9)
+    max_, mia = (shared.accounts.caller_named(name) for name in ("max", "mia"))
+    assert max_ is not None
+    assert mia is not None
+
+    async def both() -> list[Any]:
+        puts = (made.put("demo", request, caller) for caller in (max_, mia))
+        return await asyncio.gather(*puts, return_exceptions=True)
+
+    first, second = asyncio.run(both())
+    assert (first.by, type(second)) == ("max", NotAllowedError)
+    (kept,) = shared.client("max").get(f"{API}/reservations").json()["reservations"]
+    assert kept["by"] == "max"
 
 
 def test_nobody_reads_of_the_reservations_of_others_in_the_history(shared: AuthWorld) -> None:

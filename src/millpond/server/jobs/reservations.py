@@ -6,6 +6,7 @@ changed and cancelled, and those of others by the leads of the group that owns t
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -33,6 +34,7 @@ class Reservations:
     def __init__(self, loop: Loop, accounts: Accounts) -> None:
         self._loop = loop
         self._accounts = accounts
+        self._changing = asyncio.Lock()
 
     async def seen_by(self, caller: Caller) -> list[ReservationInfo]:
         """Those for the queues of the groups whose jobs the caller may read; an admin sees all of them."""
@@ -49,18 +51,19 @@ class Reservations:
         place_for(self._accounts, caller, request.queue)
         if request.beyond_guarantee and not caller.admin:
             raise NotAllowedError("a reservation beyond the guarantee of its queue", "ask an admin to make it")
-        views = await self._views()
-        before = next((_info(view, now) for view, now in views if view.reservation.name == name), None)
-        if before is None:
-            _require_few(caller, [view.reservation for view, _ in views])
-        else:
-            if not self._sees(caller, before):
-                raise ConflictError(f"there is a reservation {name!r} already", "choose another name")
-            demand(caller, Verb.CHANGE_JOBS, self.target(before))
-        make = partial(_made, name, request, caller.user if before is None else before.by)
-        await self._loop.ask(lambda core: _require_fit(core, make(time.time())))
-        await self._loop.answered(self._loop.change_setting(lambda now: ReservationMade(now, make(now))))
-        after = await self._find(name)
+        async with self._changing:
+            views = await self._views()
+            before = next((_info(view, now) for view, now in views if view.reservation.name == name), None)
+            if before is None:
+                _require_few(caller, [view.reservation for view, _ in views])
+            else:
+                if not self._sees(caller, before):
+                    raise ConflictError(f"there is a reservation {name!r} already", "choose another name")
+                demand(caller, Verb.CHANGE_JOBS, self.target(before))
+            make = partial(_made, name, request, caller.user if before is None else before.by)
+            await self._loop.ask(lambda core: _require_fit(core, make(time.time())))
+            await self._loop.answered(self._loop.change_setting(lambda now: ReservationMade(now, make(now))))
+            after = await self._find(name)
         assert after is not None or request.until <= time.time(), "it was made"
         return after or _info(ReservationView(make(time.time()), {}, 0, ()), time.time())
 
@@ -71,11 +74,13 @@ class Reservations:
             NotFoundError: there is none of that name for them.
             NotAllowedError: it is not theirs.
         """
-        found = await self._find(name)
-        if found is None or not self._sees(caller, found):
-            raise absent("reservation", name)
-        demand(caller, Verb.CHANGE_JOBS, self.target(found))
-        await self._loop.answered(self._loop.change_setting(lambda now: ReservationCancelled(now, name, caller.user)))
+        async with self._changing:
+            found = await self._find(name)
+            if found is None or not self._sees(caller, found):
+                raise absent("reservation", name)
+            demand(caller, Verb.CHANGE_JOBS, self.target(found))
+            cancelled = self._loop.change_setting(lambda now: ReservationCancelled(now, name, caller.user))
+            await self._loop.answered(cancelled)
 
     def may_make(self, caller: Caller, queue: str) -> bool:
         """Whether the caller may reserve cards for a queue."""
