@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from oidc_world import OidcWorld
 from mail_catcher import MailCatcher, catching
 from millpond.server.auth.roles import UserRole
 from millpond.server.notifications.address_codes import GOOD_FOR_S, MOST_CODES, MOST_TRIES
+from millpond.server.notifications.subscriptions import Subscription
 from millpond.specs.config.notifications import MailRules, NotificationRules
 
 NOTIFICATIONS = f"{API}/notifications"
@@ -252,3 +254,18 @@ def test_an_address_that_the_provider_of_logins_has_verified_needs_no_code(
     assert world.log_in(**claims).status_code == 200
     assert world.told.settings.subscriptions.of(world.provider.person["preferred_username"]).address == address
     world.close()
+
+
+def test_an_address_that_is_confirmed_while_a_provider_vouches_for_another_stays(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscriptions = world.service.notifications.subscriptions
+    change = subscriptions.change
+
+    def confirmed_first(user: str, wanted: Callable[[Subscription], Subscription]) -> Subscription:
+        change(user, lambda known: replace(known, address="max@example.org", address_by="code"))
+        return change(user, wanted)
+
+    monkeypatch.setattr(subscriptions, "change", confirmed_first)
+    world.service.notifications.take_verified("max", "other@example.org")
+    assert subscriptions.of("max").address == "max@example.org"

@@ -191,7 +191,12 @@ class NotificationSettings:
         ):
             return
         if is_mail_address(address) and mail.takes(address) and address.lower() != mail.sender_address.lower():
-            self._set_address(user, address, "sign-on")
+
+            def vouched(now: Subscription) -> Subscription:
+                confirmed = now.address_by == "code"  # perhaps meanwhile
+                return now if confirmed else replace(now, address=address, address_by="sign-on")
+
+            self.subscriptions.change(user, vouched)
 
     def _set_address(self, user: str, address: str, by: str) -> None:
         self.subscriptions.change(user, lambda known: replace(known, address=address, address_by=by))
