@@ -75,6 +75,17 @@ def test_a_pack_is_one_users(hold: MpsEnforcer, tmp_path: Path) -> None:
         hold.prepare(EnforcementRequest(TWO, tmp_path / "two", [SLICE], owner=(os.geteuid() + 1, os.getegid())))
 
 
+def test_a_pack_whose_folders_could_not_be_made_leaves_the_card_to_other_users(
+    hold: MpsEnforcer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = (os.geteuid() + 1, os.getegid())
+    with monkeypatch.context() as full:
+        full.setattr(Path, "mkdir", lambda *_, **__: Path("/proc").rmdir())
+        with pytest.raises(OSError, match="/proc"):
+            hold.prepare(EnforcementRequest(ONE, tmp_path / "one", [SLICE], owner=other))
+    assert hold.prepare(EnforcementRequest(TWO, tmp_path / "two", [SLICE])).hold is SliceHold.MPS
+
+
 def test_a_daemon_that_does_not_come_up_is_told_with_its_words(tmp_path: Path, program: Path) -> None:
     program.write_text("#!/bin/sh\necho 'An instance of this daemon is already running' >&2; exit 1\n")
     hold = MpsEnforcer(tmp_path, str(program))

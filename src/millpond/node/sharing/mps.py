@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.sharing import SliceHold
 from millpond.node.host import procfs
 from millpond.node.host.files import read_json, write_json
@@ -86,7 +86,11 @@ class MpsEnforcer(SliceEnforcer):
         with self._guard:
             pack = self._pack_of(part.device, request.owner or (os.geteuid(), os.getegid()))
             if not pack.tasks:
-                self._start(pack)
+                try:
+                    self._start(pack)
+                except (MillpondError, OSError):
+                    del self._packs[pack.device]  # it would keep the card for its user
+                    raise
             pack.tasks.add(request.task)
         request.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_json(request.folder / _NOTE, {"device": part.device, "owner": pack.owner})
@@ -171,7 +175,6 @@ class MpsEnforcer(SliceEnforcer):
             return
         trouble = self._run([self._program, "-d"], pack, "")
         if trouble is not None or not self._command(pack, "get_server_list"):
-            del self._packs[pack.device]
             raise UnavailableError(
                 f"the multi-process service does not start on device {pack.device}: {trouble or 'it does not answer'}",
                 f"its logs in {pack.env['CUDA_MPS_LOG_DIRECTORY']} say why",
