@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import threading
 import time
@@ -56,7 +57,7 @@ class Background:
 
     def run(self, act: Callable[[], Result], then: Callable[[Result], None]) -> None:
         """Call ``act`` in a thread until it raises no OSError, and ``then`` on the loop with its result; a defect goes
-        to the loop's handler."""
+        to the loop's handler. To be called on the loop; where there is no room for a thread, it begins later."""
 
         def work() -> None:
             try:
@@ -67,7 +68,13 @@ class Background:
             else:
                 self.call(then, result)
 
-        threading.Thread(target=work, name="sharing", daemon=True).start()
+        def begin() -> None:
+            try:
+                threading.Thread(target=work, name="sharing", daemon=True).start()
+            except RuntimeError as error:
+                raise OSError(errno.EAGAIN, "no room for another thread") from error
+
+        when_possible(self.loop, begin, lambda _: None)
 
     def _insist(self, act: Callable[[], Result]) -> Result:
         is_first = True
