@@ -86,6 +86,7 @@ class _Supervisor:
         self._kept_until: float | None = None
         self._notice_again: float | None = None
         self._main = 0
+        self._made_by = 0.0
         self._startup = TaskStartup(path, plan)
         self._sessions: ExecSessions | None = None
         self._output_waits = True  # what was written before the kernel announces it
@@ -137,6 +138,7 @@ class _Supervisor:
             cgroups.remove(self._plan.limits.folders)
             self._write_for_good()
             return False
+        self._made_by = time.monotonic() + _MADE_WITHIN_S
         self._record.update(pid=self._main, started_at=time.time())
         write_json(self._path, self._record)
         return True
@@ -279,7 +281,7 @@ class _Supervisor:
             procfs.send([-self._main], notice)
         cgroups.thaw(self._plan.limits.folders)
         procfs.send(below, signal.SIGCONT)  # a frozen task cannot heed the notice
-        waits = not is_heard and time.time() - self._record["started_at"] < _MADE_WITHIN_S
+        waits = not is_heard and time.monotonic() < self._made_by
         self._notice_again = time.monotonic() + _NOTICE_AGAIN_S if waits else None
 
     def _reap(self) -> bool:
