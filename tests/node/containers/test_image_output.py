@@ -80,3 +80,20 @@ def test_a_program_that_is_gone_says_nothing_of_images(tmp_path: Path) -> None:
     images = OciImages(str(tmp_path / "podman"), {}, tmp_path)
     with pytest.raises(UnavailableError, match=r"podman cannot be asked for images: .*No such file"):
         images.find("localhost/own:1")
+
+
+def test_an_image_of_apptainer_is_on_disk_before_it_comes_under_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apptainer, fsync, forced = tmp_path / "apptainer", os.fsync, list[int]()
+    apptainer.write_text('#!/bin/sh\necho image >"$2"\n')
+    apptainer.chmod(0o755)
+
+    def record(file: int) -> None:
+        assert not list((tmp_path / "images").glob("*.sif"))
+        forced.append(os.fstat(file).st_ino)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", record)
+    image = SifImages(str(apptainer), {}, tmp_path / "images").pull("docker.io/library/busybox", lambda _: None)
+    assert forced == [Path(image.place).stat().st_ino]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -57,6 +58,7 @@ class SifImages:
             follow_program(order, env, notify, partial(pull_error, reference))
             with fresh.open("rb") as file:
                 digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+                os.fsync(file.fileno())  # what has such a name is used unchecked, after a power cut too
             fresh.replace(self._file(digest))
         return self._linked(reference, digest)
 
