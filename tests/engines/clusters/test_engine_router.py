@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -18,7 +18,8 @@ from millpond.engines.task_access import TaskAccess
 from millpond.model.decisions import Decision, Placement, Prefetch, Start, Stop
 from millpond.model.engine import Inventory, Observed
 from millpond.model.errors import UnavailableError
-from millpond.model.events import Confirmed, Ended, Event, NodeJoined, NodeLost, Noted, Refused
+from millpond.model.events import Confirmed, DeviceHealthChanged, Ended, Event, NodeJoined, NodeLost, Noted, Refused
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, selects
 from millpond.model.hardware.nodes import Node
 from millpond.model.hardware.telemetry import SliceReading
@@ -227,6 +228,19 @@ def test_of_two_nodes_with_one_name_that_of_the_first_cluster_counts_until_it_is
     assert (joined.node.cluster, joined.node.pool) == ("west", "theirs")
     bench.router.apply([start(1, "a", "e1")])
     assert [each.id for each in bench.west.applied] == [1]
+
+
+def test_what_failed_on_a_node_whose_name_another_had_is_said_once_it_counts(bench: Bench) -> None:
+    bench.west.nodes.append(node("e1"))
+    bench.begin()
+    failed = DeviceHealthChanged(1.0, "e1", "GPU-1", DeviceHealth.FAULTY, "XID 79", needs_person=True)
+    well = DeviceHealthChanged(1.0, "e1", "GPU-2", DeviceHealth.FAULTY)
+    bench.west.says = [failed, well, replace(well, health=DeviceHealth.OK)]
+    assert bench.router.events() == []
+    bench.east.says = [NodeLost(4.0, "e1")]
+    _, joined, *changes = bench.router.events()
+    assert isinstance(joined, NodeJoined)
+    assert changes == [replace(failed, at=4.0), replace(well, at=4.0, health=DeviceHealth.OK)]
 
 
 def test_what_one_cluster_can_do_is_offered_and_what_one_cannot_is_said(bench: Bench) -> None:

@@ -74,6 +74,8 @@ class EngineRouter:
         self._present: set[str] = set()
         self._hidden: dict[str, dict[str, Node]] = defaultdict(dict)
         """By name, nodes of other clusters that are called as one that is present; by cluster."""
+        self._hidden_health: dict[tuple[str, str], dict[str, DeviceHealthChanged]] = defaultdict(dict)
+        """What was last said of each device of such a node, by the names of node and cluster."""
         self._said: list[Event] = []
         self.access = RoutedAccess(
             lambda job: None if (cluster := self._places.cluster_of(job)) is None else self._engines[cluster].access
@@ -143,6 +145,9 @@ class EngineRouter:
                     yield from self._uncovered(event)
                 case NodeLost():
                     self._hidden[event.node].pop(cluster, None)
+                    self._hidden_health.pop((event.node, cluster), None)
+                case DeviceHealthChanged() if cluster in self._hidden.get(event.node, ()):
+                    self._hidden_health[event.node, cluster][event.device] = event
                 case DeviceHealthChanged() | DeviceReported() | CardLayoutChanged() | NodeContents():
                     if self._is_of(cluster, event.node):
                         yield event
@@ -178,6 +183,8 @@ class EngineRouter:
             joined = self._joined(cluster, node)
             if joined is not None:
                 yield NodeJoined(lost.at, joined)
+                changes = self._hidden_health.pop((lost.node, cluster), {}).values()
+                yield from (replace(change, at=lost.at) for change in changes)
 
     def notes(self) -> tuple[str, ...]:
         """Which nodes get no work, and why, for the user."""
