@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from millpond.model.errors import UnavailableError
-from millpond.node.sharing.gate.building import library
+from millpond.node.sharing.gate.building import LIBRARY, library
 
 
 @pytest.mark.parametrize(
@@ -51,3 +52,21 @@ for argument; do [ "$before" = -o ] && : > "$argument"; before=$argument; done
         libraries = set(starts.map(library, [tmp_path / "cache"] * 4))
     assert [path.is_file() for path in libraries] == [True]
     assert built.read_text() == ".\n"
+
+
+def test_the_library_is_on_disk_before_it_comes_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler, fsync, forced = tmp_path / "bin" / "gcc", os.fsync, list[int]()
+    compiler.parent.mkdir()
+    compiler.write_text("""#!/bin/sh
+for argument; do [ "$before" = -o ] && echo built > "$argument"; before=$argument; done
+""")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(compiler.parent), prepend=":")
+
+    def record(file: int) -> None:
+        assert not list((tmp_path / "cache").glob(f"gate-????????????????/{LIBRARY}"))
+        forced.append(os.fstat(file).st_ino)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", record)
+    assert library(tmp_path / "cache").stat().st_ino == forced[0]

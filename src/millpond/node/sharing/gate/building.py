@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import tempfile
@@ -90,4 +91,6 @@ def _build(folder: Path, sources: list[Path], target: Path) -> None:
                 "see that the compiler and the C library's headers (libc6-dev) are installed",
             ) from error
         target.parent.mkdir(exist_ok=True)
+        with fresh.open("rb") as file:
+            os.fsync(file.fileno())  # what has its name is used unchecked, after a power cut too
         fresh.replace(target)
