@@ -137,6 +137,15 @@ def test_the_progress_bar_of_a_gang_stands_below_its_lines_until_it_ends(make_ch
     ]
 
 
+def test_a_progress_bar_in_letters_that_take_the_room_of_two_stays_within_its_line(make_chunk, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    terminal = Terminal()
+    output = Output((terminal, terminal), labelled=True)
+    output.write(make_chunk(f"\r{'训练' * 20}"))
+    output.write(make_chunk(f"\r{'训练' * 3}"))
+    assert terminal.getvalue().split(CLEAR_LINE) == ["[0] 训练训练训练训 ", "[0] 训练训练训练"]
+
+
 def test_a_file_gets_the_progress_bars_of_a_gang_as_they_were_written(make_chunk):
     chunks = [make_chunk("\r 1%"), make_chunk("\r 2%\r\n")]
     assert printed(chunks, True)[0] == "[0] \r 1%\r 2%\r\n"
@@ -173,6 +182,15 @@ def test_on_a_terminal_the_reason_is_one_line_that_goes_away(make_job):
     assert len(parts[1]) <= 79
     assert parts[2:] == ["queued for 1m06s: almost", ""]
     assert "\n" not in stream.getvalue()
+
+
+def test_a_reason_in_letters_that_take_the_room_of_two_stays_within_its_line(make_job, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = io.StringIO()
+    with WaitingLine(stream, interactive=True) as line:
+        line.show(make_job(state="queued", reason="soon"), 1060.0)
+        line.show(make_job(state="queued", reason="队列" * 40), 1065.0)
+    assert stream.getvalue().split("\r\x1b[2K")[1] == f"queued for 1m05s: {'队列' * 5}…"
 
 
 def test_without_a_terminal_the_reason_is_said_once(make_job):

@@ -6,6 +6,7 @@ import shutil
 
 import click
 
+from millpond.client.cli.printing.cell_widths import shortened
 from millpond.client.sdk import Client
 from millpond.model.errors import NotFoundError
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -37,6 +38,4 @@ def last_lines(client: Client, job: JobInfo) -> list[str]:
 def drawn(line: str) -> str:
     """Such a line as it fits into the window, without anything that moves the cursor."""
     plain = click.unstyle(line.rstrip("\r").rpartition("\r")[2]).expandtabs()
-    text = " " * 4 + visible(plain)
-    width = shutil.get_terminal_size().columns
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    return shortened(" " * 4 + visible(plain), shutil.get_terminal_size().columns)

@@ -17,6 +17,7 @@ import click
 
 from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.error_output import say
+from millpond.client.cli.printing.cell_widths import cells_of
 from millpond.specs.escaped_text import json_text, visible, yaml_text
 
 FORMS = ("table", "wide", "json", "yaml", "name")
@@ -101,7 +102,7 @@ def show(columns: Sequence[Column], rows: Sequence[Sequence[str]], fitted: bool 
         _draw(columns, rows)
         return
     texts = [[column.title for column in columns], *([cell or "-" for cell in row] for row in rows)]
-    widths = [max(_cells(row[index]) for row in texts) for index in range(len(columns))]
+    widths = [max(cells_of(row[index]) for row in texts) for index in range(len(columns))]
     for row in texts:
         cells = (_filled(cell, width, column) for cell, width, column in zip(row, widths, columns, strict=True))
         click.echo("  ".join(cells).rstrip())
@@ -112,17 +113,8 @@ def middle_cut(text: str, width: int, end: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
 
 
-def _cells(text: str) -> int:
-    """How wide a terminal shows it: Chinese letters, for one, take the room of two."""
-    if text.isascii():
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
-
-
 def _filled(text: str, width: int, column: Column) -> str:
-    blanks = " " * (width - _cells(text))
+    blanks = " " * (width - cells_of(text))
     return blanks + text if column.right else text + blanks
 
 
@@ -135,9 +127,9 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     rows = [[_bounded(cell, column) for cell, column in zip(row, columns, strict=True)] for row in rows]
     narrowest = 0
     for index, column in enumerate(columns):
-        widest = max(_cells(text) for text in (column.title, *(row[index] for row in rows)))
+        widest = max(cells_of(text) for text in (column.title, *(row[index] for row in rows)))
         least = min(widest, _LEAST_WRAPPED) if column.wraps else widest
-        narrowest += (_cells(column.title) if column.gives_way else least) + _GAP
+        narrowest += (cells_of(column.title) if column.gives_way else least) + _GAP
         table.add_column(
             column.title,
             justify="right" if column.right else "left",

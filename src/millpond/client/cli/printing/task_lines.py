@@ -11,6 +11,7 @@ from typing import Final, TextIO
 
 import click
 
+from millpond.client.cli.printing.cell_widths import beginning
 from millpond.specs.escaped_text import visible
 
 RESET: Final = "\x1b[0m"
@@ -72,7 +73,7 @@ class TaskLines:
         if self._bar in self._open:
             rest, stream = self._open[self._bar]
             text = visible(click.unstyle(rest.rstrip("\r")).expandtabs())
-            stream.write(text[: shutil.get_terminal_size().columns - 1])
+            stream.write(beginning(text, shutil.get_terminal_size().columns - 1))
             stream.flush()
             self._drawn_on = stream
 

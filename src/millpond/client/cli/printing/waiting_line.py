@@ -13,6 +13,7 @@ from typing import Self, TextIO
 
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.array_tables import where
+from millpond.client.cli.printing.cell_widths import shortened
 from millpond.client.cli.printing.task_lines import CLEAR_LINE
 from millpond.client.sdk.resources.jobs import ENDED
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -54,7 +55,7 @@ class WaitingLine:
             waited = formats.span(now - job.submitted_at)
             width = shutil.get_terminal_size().columns - 1
             text = f"{job.state} for {waited}: {about}"
-            self._stream.write(CLEAR_LINE + (text if len(text) <= width else f"{text[: width - 1]}…"))
+            self._stream.write(CLEAR_LINE + shortened(text, width))
         elif not self._said and job.state == "queued":
             self._stream.write(f"pond: {job.id} waits: {about}\n")
         else:
