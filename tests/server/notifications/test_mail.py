@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from email.utils import parseaddr
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hostile_server import answering
@@ -13,7 +14,7 @@ from notice_world import PORTAL, NoticeWorld, by_mail
 
 from certificates import make_certificate
 from mail_catcher import PASSWORD, USER, MailCatcher, catching
-from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableError
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
 from millpond.server.auth.roles import UserRole
@@ -344,3 +345,20 @@ def test_a_mail_server_that_cannot_be_used_is_said_in_the_log_at_the_start(
     assert "127.0.0.1:9 does not take mail" in carriers["mail"].why_not()
     world.deliver()
     assert "mail cannot be sent now: the mail server 127.0.0.1:9 does not take mail" in caplog.text
+
+
+def test_a_code_counts_until_the_address_that_it_confirms_is_stored(
+    world: NoticeWorld, catcher: MailCatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, ada = world.told.settings, world.caller("ada")
+    settings.ask_code("ada@example.org", ada)
+    (mail,) = catcher.mails
+    code = re.findall(r"\b\d{8}\b", mail.get_content())[0]
+    with monkeypatch.context() as full:
+        full.setattr(world.store.notification_settings, "save", Mock(side_effect=OSError("the disk is full")))
+        with pytest.raises(OSError, match="the disk is full"):
+            settings.confirm(code, ada)
+    assert settings.info(ada).pending == "ada@example.org"
+    assert settings.confirm(code, ada).address == "ada@example.org"
+    with pytest.raises(NotFoundError, match="no code is waited for"):
+        settings.confirm(code, ada)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -85,8 +86,8 @@ class AddressCodes:
         with self._lock:
             self._pending.pop(user, None)
 
-    def redeem(self, user: str, code: str) -> str:
-        """The address that a code confirms; it counts once.
+    def redeem(self, user: str, code: str, take: Callable[[str], None]) -> None:
+        """Have the address taken that a code confirms. It counts once, and not at all where that fails.
 
         Raises:
             NotFoundError: no code waits, or it is too old, or it was guessed too often.
@@ -97,8 +98,9 @@ class AddressCodes:
             if pending is None or self._clock() >= pending.until:
                 raise NotFoundError("no code is waited for, or it is too old", "have a new one sent")
             if is_same(digest_of("".join(code.split())), pending.digest):
+                take(pending.address)
                 del self._pending[user]
-                return pending.address
+                return
             left = MOST_TRIES - pending.tries - 1
             if left <= 0:
                 del self._pending[user]

@@ -169,8 +169,7 @@ class NotificationSettings:
             NotFoundError, InvalidInputError: it is no code that is waited for.
         """
         self._context.require_changeable()
-        address = self._codes.redeem(caller.user, code)
-        self._set_address(caller.user, address, "code")
+        self._codes.redeem(caller.user, code, lambda address: self._set_address(caller.user, address, "code"))
         return self.info(caller)
 
     def drop_address(self, caller: Caller) -> NotificationsInfo:
