@@ -58,7 +58,8 @@ class Receiver:
             return httpx2.Response(429, headers=self.headers)
         if silence := self.silences.get(request.url.host):
             raise silence
-        return httpx2.Response(self.status, content=iter([json.dumps(self.body).encode()]))
+        said = self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+        return httpx2.Response(self.status, content=iter([said]))
 
     @property
     def bodies(self) -> list[dict]:
@@ -200,6 +201,17 @@ def test_wecom_gets_no_more_than_it_takes_and_its_refusal_is_seen_although_its_s
     body, _ = request_of(bench.hooks["team"], {}, "长" * 5_000, 0)
     content = json.loads(body)["text"]["content"].encode()
     assert 2_040 < len(content) <= 2_048
+
+
+@pytest.mark.parametrize("answer", [b"[" * 4_096, b"\xff\xfe", b"[]", b"ok", b""])
+def test_a_message_whose_taking_is_confirmed_in_no_known_form_is_delivered_and_not_sent_again(
+    bench: Bench, answer: bytes
+) -> None:
+    bench.hook(format="wecom")
+    bench.run()
+    bench.receiver.body = answer
+    bench.deliver()
+    assert bench.states() == ["delivered"]
 
 
 def test_what_other_receivers_say_beside_the_status_is_not_read(bench: Bench) -> None:

@@ -276,7 +276,7 @@ def _refusal(field: str, answer: bytes) -> str:
     """Why a message was refused although the status says that it was not; empty where it was taken."""
     try:
         code = json.loads(answer).get(field, 0)
-    except (ValueError, AttributeError):  # it is no object
+    except (ValueError, AttributeError, RecursionError):  # it is no object
         return ""
     return f"it answered {field} {str(code)[:20]!r}" if code else ""
 
