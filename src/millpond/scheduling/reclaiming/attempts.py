@@ -86,8 +86,9 @@ class Attempt:
         self._state = state
         self.rule = rule
         self.mask = mask
-        self.harm = rule.harm.copy()
-        self.move_harm = rule.move_harm.copy()
+        self.harm = rule.harm
+        self.move_harm = rule.move_harm
+        """Those of the rule, until anything of them has changed."""
         self.victims: list[JobRecord] = []
         self.moved: list[JobRecord] = []
         self.parts: list[ShrinkPart] = []
@@ -110,6 +111,16 @@ class Attempt:
         if known is None:
             known = self._room_costs[shape] = RoomCosts(self._state.cluster.arrays.node_count)
         return known
+
+    def _own_harms(self) -> None:
+        """Before a change of ``harm`` or ``move_harm``: those of the rule stay as they are."""
+        if self.harm is self.rule.harm:
+            self.harm, self.move_harm = self.harm.copy(), self.move_harm.copy()
+
+    def exclude(self, slot: int) -> None:
+        """A job may not be ended any more."""
+        self._own_harms()
+        self.harm[slot] = np.inf
 
     def release_all(self, chosen: Sequence[int]) -> bool:
         """Take jobs off the trial ledger; False, and all stay, if one of them may no longer be asked.
@@ -137,7 +148,7 @@ class Attempt:
         victim = self._state.roster.records[slot]
         self.cost += float(self.move_harm[slot] if is_moved else self.harm[slot])
         self.left -= float(self.rule.charges[slot]) if len(self.rule.charges) else 0.0
-        self.harm[slot] = np.inf
+        self.exclude(slot)
         if is_moved:
             self.move_harm[slot] = np.inf
         guest = None if victim is None else guest_of(self._state, victim)

@@ -101,25 +101,31 @@ class RequestBounds:
         """
         arrays, roster, below = self._state.cluster.arrays, self._state.roster, asked.above.copy()
         budget = self._running.payable
-        open_nodes = np.ones((len(asked.reaches), arrays.node_count), dtype=np.uint8)
-        for number, reach in enumerate(asked.reaches):
-            if reach.kept is not None:
-                open_nodes[number] = reach.kept.mask
         for priority, moving in set(zip(asked.classes.tolist(), asked.moving.tolist(), strict=True)):
             alike = np.flatnonzero((asked.classes == priority) & (asked.moving == moving))
             bounds, of_alike = self._running.bounds(priority, moving), below[alike]
             could_leave = self._running.above(float(of_alike.min()), priority, moving)
             nodes, slots, _ = roster.places(could_leave)
             if len(nodes):
+                numbers, of_reaches = np.unique(asked.of_reaches[alike], return_inverse=True)
+                reaches = [asked.reaches[number] for number in numbers.tolist()]
                 self._rooms_below(
-                    arrays.node_table, arrays.device_table, asked.shapes[alike], asked.of_reaches[alike], open_nodes,
-                    self._open_slots(asked.reaches, could_leave), nodes, slots, roster.rows,
+                    arrays.node_table, arrays.device_table, asked.shapes[alike], of_reaches, self._open_nodes(reaches),
+                    self._open_slots(reaches, could_leave), nodes, slots, roster.rows,
                     roster.row_devices, roster.row_memory, roster.node_head, bounds, self._running.costs(), budget,
                     roster.slots[SLOT_SEQUENCE], of_alike, np.full(arrays.node_count, -np.inf),
                     np.empty(arrays.node_count, dtype=np.int64), self._order,
                 )  # fmt: skip
                 below[alike] = of_alike
         return below
+
+    def _open_nodes(self, reaches: Sequence[Reach]) -> NDArray[np.uint8]:
+        """(reaches, nodes) 0 for the nodes that are kept from each reach."""
+        found = np.ones((len(reaches), self._state.cluster.arrays.node_count), dtype=np.uint8)
+        for number, reach in enumerate(reaches):
+            if reach.kept is not None:
+                found[number] = reach.kept.mask
+        return found
 
     def _open_slots(self, reaches: Sequence[Reach], slots: Int64Array) -> BoolArray:
         """(reaches, slots of the roster) which of these slots are within each reach."""

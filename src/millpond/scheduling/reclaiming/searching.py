@@ -237,7 +237,7 @@ class VictimSearch:
             for part in attempt.parts:
                 if part.record.slot >= 0:
                     # What is left of it is its minimum; the kernel would count what it gave up once more.
-                    attempt.harm[part.record.slot] = np.inf
+                    attempt.exclude(part.record.slot)
         attempt.placed = placed or self._place_all(record, tasks, attempt)
         amount = self._state.amounts.of_placed(record, attempt.placed)
         if attempt.placed and make_room_under_limits(self._state, record, amount, attempt):
