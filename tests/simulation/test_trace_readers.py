@@ -49,6 +49,14 @@ def test_chronus_times_are_minutes_and_jobs_without_gpus_are_counted_out() -> No
     assert best_effort.job.deadline_s is None
 
 
+@pytest.mark.parametrize("deadline", ["nan", "inf-20", "soon", ""])
+def test_a_deadline_of_a_chronus_trace_that_is_no_time_is_refused_with_its_line(tmp_path: Path, deadline: str) -> None:
+    header, first, *_ = (DATA / "chronus.csv").read_text(encoding="utf-8").splitlines()
+    path = write(tmp_path, f"{header}\n{first.replace('8-20', deadline)}\n")
+    with pytest.raises(InvalidInputError, match=r":2: .*expect_time_list"):
+        read_workload("chronus", path, 8)
+
+
 def test_native_columns_reach_the_job() -> None:
     first, second, third, fourth = (entry.job for entry in read_workload("native", DATA / "native.csv", 8).jobs)
     request = first.roles[0].request

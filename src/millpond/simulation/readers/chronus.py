@@ -6,6 +6,8 @@ job with several deadlines the first counts. Best-effort jobs have none.
 
 from __future__ import annotations
 
+import math
+
 from millpond.model.workloads import Job
 from millpond.simulation.readers.rows import Row, Table, read_jobs
 from millpond.simulation.trace import TraceJob, Workload, gang_roles
@@ -33,8 +35,10 @@ def read(table: Table, cards_per_node: int, *, skip_bad_rows: bool) -> Workload:
 
 
 def _first_deadline(row: Row) -> float:
-    text = row.text("expect_time_list").split("-")[0]
     try:
-        return float(text)
+        minutes = float(row.text("expect_time_list").split("-")[0])
     except ValueError:
-        raise row.error("expect_time_list", "minutes, or several joined by '-'") from None
+        minutes = math.nan
+    if not math.isfinite(minutes):
+        raise row.error("expect_time_list", "minutes, or several joined by '-'")
+    return minutes
