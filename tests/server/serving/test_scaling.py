@@ -47,6 +47,16 @@ def test_the_figure_that_asks_for_most_replicas_wins(load: Load, replicas: int, 
     assert wanted_replicas(SCALE, load, replicas)[0] == wanted
 
 
+def test_a_service_whose_requests_hang_keeps_its_replicas_until_it_is_known_how_long_they_take() -> None:
+    scale = Scale(latency="5s")
+    assert wanted_replicas(scale, Load(0.0, 0.0, 3), 4) == (
+        4,
+        "requests are open, and none has ended since the last look",
+    )
+    assert wanted_replicas(scale, Load(0.2, 30.0, 3), 4)[0] == 24
+    assert wanted_replicas(scale, Load(0.0, 0.0, 0), 4)[0] == 1
+
+
 def test_the_use_of_cards_counts_where_it_is_measured() -> None:
     scale = Scale(device_use="60%", open_requests=4)
     assert wanted_replicas(scale, Load(0.0, 0.0, 4, 900.0), 2) == (3, "cards 90 % in use, 60 % wished")

@@ -62,7 +62,10 @@ def wanted_replicas(scale: Scale, load: Load, replicas: int) -> tuple[int, str]:
     if scale.open_requests is not None:
         text = f"{load.open_requests} open requests, {decimal_text(scale.open_requests)} wished for each replica"
         ratios.append((load.open_requests / (scale.open_requests * replicas), text))
-    if scale.latency is not None:
+    if scale.latency is not None and not load.latency_s and load.open_requests:
+        # How long answers take is not known: a service that hangs is to lose no replicas.
+        ratios.append((1.0, "requests are open, and none has ended since the last look"))
+    elif scale.latency is not None:
         text = f"answers take {load.latency_s:.3g} s, {seconds_text(scale.latency)} wished"
         ratios.append((load.latency_s / scale.latency, text))
     if scale.device_use is not None and load.device_use_milli is not None:
