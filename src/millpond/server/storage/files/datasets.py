@@ -59,16 +59,20 @@ class Dataset:
 
 
 class Datasets(TableStore):
-    """The table of datasets. A removed version leaves its number behind, so that no reference comes to mean another."""
+    """The table of datasets. A removed version leaves its number behind, so that no reference comes to mean another.
+
+    Attributes:
+        changing: held while versions are numbered, and while what a dataset is decides about a change of it.
+    """
 
     def __init__(self, engine: sa.Engine) -> None:
         super().__init__(engine)
-        self._numbering = threading.Lock()
+        self.changing = threading.RLock()
 
     def add(self, put: Dataset) -> Dataset:
         """The next version, whatever number it says; the latest one if that has the same content."""
         latest = sa.select(_TABLE).where(_TABLE.c.name == put.name).order_by(_TABLE.c.version.desc()).limit(1)
-        with self._numbering, self._engine.begin() as connection:
+        with self.changing, self._engine.begin() as connection:
             row = connection.execute(latest).first()
             if row is not None and row.digest == put.digest and not row.removed:
                 return Dataset(**row._mapping)

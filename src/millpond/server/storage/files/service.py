@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -76,7 +75,6 @@ class FileService:
         self._blobs = BlobStore(state_dir)
         self._partials = Partials(state_dir)
         self._datasets = Datasets(store.database)
-        self._changing_datasets = threading.Lock()
         self._admission = FileAdmission(state_dir, self._blobs, self._datasets, rules_of, copy_of)
         self.sent = SentContents(state_dir)
         self.collector = Collector(state_dir, store.jobs, self._blobs, self._datasets, self.sent)
@@ -180,7 +178,7 @@ class FileService:
         found = complete_snapshot(self._blobs, snapshot)
         if not found.files:
             raise InvalidInputError("a dataset without files", "name a folder with files in it")
-        with self._changing_datasets:
+        with self._datasets.changing:
             demand(caller, Verb.CHANGE_DATA, self.target(name, caller))  # another user's, perhaps, since it was asked
             latest = next((each for each in self._datasets.all() if each.name == name), None)
             group = first_group(caller) if latest is None else latest.group
@@ -246,7 +244,7 @@ class FileService:
         Raises:
             NotFoundError: there is none.
         """
-        with self._changing_datasets:
+        with self._datasets.changing:
             self._datasets.find(name)
             self._datasets.share(name, visibility)
             return _dataset_info(self._datasets.find(name))
