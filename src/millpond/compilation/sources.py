@@ -27,7 +27,6 @@ SUFFIX: Final = str(sysconfig.get_config_var("EXT_SUFFIX"))
 _KERNEL: Final = re.compile(r"^@(lean_)?kernel$", re.MULTILINE)
 _INTERPRETED: Final = {
     "explaining/": "answers questions, and no decision waits for it",
-    "estimating/": "as well; compiled, a play of futures takes several times as long",
     "tenancy/cells/": "its copies are made without __init__, and compiled ones cannot be",
     "settings.py": "its records are passed to other processes, and compiled ones cannot be pickled",
     "placement/shapes.py": "its records are found again by weak references, and compiled ones have none",

@@ -939,6 +939,7 @@ def test_what_is_said_to_find_no_room_still_finds_none(seed: int) -> None:
     assert said > 20
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("settings", [None, Settings(ordering="fifo"), Settings(reserve=False), Settings(preempt=True)])
 def test_starts_are_those_found_by_looking_for_all_rooms_anew(
     settings: Settings | None, monkeypatch: pytest.MonkeyPatch

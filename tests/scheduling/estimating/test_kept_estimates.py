@@ -75,6 +75,7 @@ def test_where_nobody_waits_the_order_is_empty() -> None:
     assert LineOrder(World(machine("a", 4)).core._state).records == []
 
 
+@pytest.mark.sources
 def test_an_estimate_that_may_be_old_says_how_old_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_estimates, "FEW_WAITING", 1)
     world = crowded("default")
@@ -91,6 +92,7 @@ def test_an_estimate_that_may_be_old_says_how_old_it_is(monkeypatch: pytest.Monk
     assert "ago" not in anew.basis
 
 
+@pytest.mark.sources
 def test_what_a_person_has_changed_shows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_estimates, "FEW_WAITING", 1)
     world = crowded("fifo")
@@ -101,6 +103,7 @@ def test_what_a_person_has_changed_shows_at_once(monkeypatch: pytest.MonkeyPatch
     assert (before.position, after.position) == (len(jobs), len(jobs) - 1)
 
 
+@pytest.mark.sources
 def test_a_job_that_came_after_the_kept_estimates_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_estimates, "FEW_WAITING", 1)
     world = crowded("fifo")

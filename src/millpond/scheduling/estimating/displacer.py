@@ -295,7 +295,7 @@ class Displacer:
     def _victims(self, own: Rank, equals: Sequence[int], lower: BoolArray, keys: FloatArray, now: float) -> _Victims:
         """Of (runs,) those who leave by right, and equals but for those of queues whose turn is before the job's."""
         table, runs = self._table, self._runs
-        equal = [place for place in equals if runs[place][1].entry[0][2:-1] >= own[2:-1]]
+        equal = [place for place in equals if runs[place][1].entry.rank[2:-1] >= own[2:-1]]
         by_right = lower.nonzero()[0]
         harm = np.full(len(self._place), NEVER)
         of_lower = np.maximum(now - table[_BEGUN, by_right], 1.0) * 10.0 ** (-6.0 * table[_CLASS, by_right])

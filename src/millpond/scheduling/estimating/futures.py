@@ -20,7 +20,7 @@ from typing import NamedTuple
 from millpond.scheduling.estimating.displacer import Leaving
 from millpond.scheduling.estimating.lengths import Length
 from millpond.scheduling.estimating.pool_state import FirstRuns, PoolModel
-from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, Entry, HeldRoom
+from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, HeldRoom, InLine
 from millpond.scheduling.estimating.rooms import PartsInVain, Rooms, Taken
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ordering.forecasts import NEVER
@@ -89,8 +89,8 @@ class Future:
         """When room may be had that nobody gives back: what was kept is not any longer, or what runs may leave."""
         self._held_back = set[int]()
         """Who was ever, of whom ``_holds`` knows until when."""
-        self._left: list[Entry] = []
-        self._head: Entry | None = None
+        self._left: list[InLine] = []
+        self._head: InLine | None = None
         self._kept: set[int] = set()
         self._kept_until = 0.0
         self._in_vain, self._in_vain_beside = PartsInVain(self._rooms), PartsInVain(self._rooms)
@@ -100,7 +100,7 @@ class Future:
         self._has_begun = self._is_over = False
         self._holds_any_back = False
         """Whether anybody leaves room to shorter work for whom running work may leave, once others have that room."""
-        self._order_at_last: list[Entry] = []
+        self._order_at_last: list[InLine] = []
         self._work_ahead: list[float] = []
         """Of what runs when the future is cut off, and of those that wait then, one after the other,"""
         self._room = 1
@@ -149,7 +149,7 @@ class Future:
         while self._flip[0] <= at:
             self._rooms.change(self._flip[1], self._flip[2])
             self._flip, released = next(self._flips), True
-        came: list[Entry] = []
+        came: list[InLine] = []
         while coming and coming[0] <= at:
             came.append(self._come(*coming))
             coming = self._coming = next(self._arrivals, None)
@@ -173,9 +173,9 @@ class Future:
             self._room = max(self._free + sum(amount for amount, _ in runs), 1)
         return self.now + self._work_ahead[bisect_left(self._order_at_last, entry)] / self._room
 
-    def _may_have_room(self, entry: Entry) -> bool:
+    def _may_have_room(self, entry: InLine) -> bool:
         """Whether a job had room if all that runs left, on nodes that are open now or in the end."""
-        now, opened, demand = self.now, Counter[int](), entry[3].demand
+        now, opened, demand = self.now, Counter[int](), entry.candidate.demand
         for at, node, amount in self._model.flips:
             if at > now:
                 opened[node] += amount
@@ -223,7 +223,7 @@ class Future:
         return run
 
     def _book(self, run: HeldRoom, sign: int) -> None:
-        candidate = run.entry[3]
+        candidate = run.entry.candidate
         amount = sign * run.amount
         self._free += amount
         self._held -= amount
@@ -239,11 +239,11 @@ class Future:
         """
         found = False
         for entry in bounds.due(self.now):
-            if self._waiting.get(entry[1]) is not entry:
+            if self._waiting.get(entry.sequence) is not entry:
                 continue
             is_overdue = bounds.is_overdue(entry, self.now)
             if is_overdue is None:
-                room = self._room_expected(next(iter(self._admitted(entry[3])), entry[3].demand))
+                room = self._room_expected(next(iter(self._admitted(entry.candidate)), entry.candidate.demand))
                 bounds.promise(entry, None if room is None else max(room[0], self.now), self.now)
                 break
             if is_overdue:
@@ -251,38 +251,44 @@ class Future:
                 found = True
         return found
 
-    def _go_first(self, entry: Entry, bounds: WaitBounds) -> None:
-        rank = (*entry[0][:-1], bounds.first(entry))
+    def _go_first(self, entry: InLine, bounds: WaitBounds) -> None:
+        rank = (*entry.rank[:-1], bounds.first(entry))
         candidate = replace(
-            entry[3], rank=rank, patience_s=0.0, overdue=True, displaces_above=bounds.displaces_above(entry[3])
+            entry.candidate,
+            rank=rank,
+            patience_s=0.0,
+            overdue=True,
+            displaces_above=bounds.displaces_above(entry.candidate),
         )
         bounds.add(entry, -1)
         line = self._lines[candidate.line]
-        line[line.index(entry)] = self._waiting[entry[1]] = (rank, entry[1], entry[2], candidate)
+        line[line.index(entry)] = self._waiting[entry.sequence] = InLine(
+            rank, entry.sequence, entry.submitted_s, candidate
+        )
         heapq.heapify(line)
         self.steps += 1
 
-    def _come(self, at: float, candidate: Candidate) -> Entry:
-        entry = (candidate.rank, self._sequence, at, candidate)
+    def _come(self, at: float, candidate: Candidate) -> InLine:
+        entry = InLine(candidate.rank, self._sequence, at, candidate)
         self._sequence += 1
         self._wait(entry)
         self.steps += 1
         return entry
 
-    def _wait(self, entry: Entry) -> None:
-        heapq.heappush(self._lines.setdefault(entry[3].line, []), entry)
-        self._waiting[entry[1]] = entry
-        self._of_group[entry[3].group] += 1
+    def _wait(self, entry: InLine) -> None:
+        heapq.heappush(self._lines.setdefault(entry.candidate.line, []), entry)
+        self._waiting[entry.sequence] = entry
+        self._of_group[entry.candidate.group] += 1
         if self._bounds:
             self._bounds.add(entry, 1)
-            if entry[3].group < 0:
+            if entry.candidate.group < 0:
                 self._bounds.watch(entry, self.now)
 
     # ---- who starts ---------------------------------------------------------------------------------------------
 
-    def _try_alone(self, entry: Entry) -> None:
+    def _try_alone(self, entry: InLine) -> None:
         """Start a newcomer if it has room: those who wait have not found any before."""
-        candidate = entry[3]
+        candidate = entry.candidate
         line = self._lines[candidate.line]
         if line[0] is not entry or (self._model.strict and len(self._waiting) > 1):
             return
@@ -304,7 +310,7 @@ class Future:
         may_rise = model.has_guarantees
         heads = [self._ranked(line[0]) for line in lines.values() if line]
         heapq.heapify(heads)
-        passed: list[Entry] = []
+        passed: list[InLine] = []
         blocked = False
         closed = set[int]()
         while heads:
@@ -312,7 +318,7 @@ class Future:
             if may_rise and (ranked := self._ranked(entry)) > entry:
                 heapq.heappush(heads, ranked)
                 continue
-            candidate = entry[3]
+            candidate = entry.candidate
             line = lines[candidate.line]
             self.steps += 1
             if candidate.group in closed or (blocked and self._is_in_vain(entry)):
@@ -340,22 +346,22 @@ class Future:
                 heapq.heappush(heads, self._ranked(line[0]))
         self._holds_any_back = bool(passed) and self._displacer is not None
         for entry in passed:
-            heapq.heappush(lines[entry[3].line], entry)
+            heapq.heappush(lines[entry.candidate.line], entry)
         self._requeue_left()
 
-    def _leave_out_in_vain(self, heads: list[Entry]) -> None:
+    def _leave_out_in_vain(self, heads: list[InLine]) -> None:
         """Look at those all at once that would be passed over one by one."""
         count = len(heads)
         heads[:] = [entry for entry in heads if not self._is_in_vain(entry)]
         heapq.heapify(heads)
         self.steps += count - len(heads)
 
-    def _ranked(self, entry: Entry) -> Entry:
+    def _ranked(self, entry: InLine) -> InLine:
         """One that waits, in the order of this moment: those that a guarantee covers go first."""
         if not self._model.has_guarantees:
             return entry
-        rank, tier = entry[0], float(entry[3].demand.covering(self._spare) is None)
-        return entry if rank[0] == tier else ((tier, *rank[1:]), *entry[1:])
+        rank, tier = entry.rank, float(entry.candidate.demand.covering(self._spare) is None)
+        return entry if rank[0] == tier else entry._replace(rank=(tier, *rank[1:]))
 
     def _admitted(self, candidate: Candidate) -> list[Demand]:
         """On which choices of models of cards the limits admit a job, beside what is reserved while it is there."""
@@ -387,7 +393,7 @@ class Future:
                 most[account] = max(most.get(account, 0), amount)
         return most
 
-    def _place(self, entry: Entry, demands: Sequence[Demand]) -> _FoundRoom | None:
+    def _place(self, entry: InLine, demands: Sequence[Demand]) -> _FoundRoom | None:
         """Take room for a job, by the first of its choices that has any, or for which work may leave."""
         avoided = self._avoided(entry) if demands else ()
         for demand in demands:
@@ -415,9 +421,9 @@ class Future:
             self._in_vain_beside.add(parts)
         return taken
 
-    def _is_in_vain(self, entry: Entry) -> bool:
+    def _is_in_vain(self, entry: InLine) -> bool:
         """Whether a job has no room, nor can any be made, and no other has to wait for that."""
-        candidate, demand = entry[3], entry[3].demand
+        candidate, demand = entry.candidate, entry.candidate.demand
         if demand.choices or demand.spaced is not None or self._displacer or candidate.strict:
             return False
         parts, kept = demand.parts, self._kept
@@ -425,14 +431,14 @@ class Future:
             bool(kept) and self._in_vain_beside.has(parts, kept) and self._avoided(entry) is kept
         )
 
-    def _make_room(self, entry: Entry, demand: Demand, avoided: Collection[int]) -> Taken | None:
+    def _make_room(self, entry: InLine, demand: Demand, avoided: Collection[int]) -> Taken | None:
         """Let running work leave for a job, if that gives it a place: those wait again."""
         displacer = self._displacer
         if not displacer:
             return None
         displacer.earn(self._held, self.now)
         steps = displacer.steps
-        candidate = entry[3] if demand is entry[3].demand else replace(entry[3], demand=demand)
+        candidate = entry.candidate if demand is entry.candidate.demand else replace(entry.candidate, demand=demand)
         leaving = displacer.leaving_for(candidate, self._rooms.free, avoided, self.now, self._spare)
         self.steps += displacer.steps - steps
         for each in leaving:
@@ -440,7 +446,7 @@ class Future:
             self._left.append(self._after_leaving(self._stop(each.number), left_s, each))
         return demand.take(self._rooms, avoided) if leaving else None
 
-    def _after_leaving(self, run: HeldRoom, left_s: float, leaving: Leaving) -> Entry:
+    def _after_leaving(self, run: HeldRoom, left_s: float, leaving: Leaving) -> InLine:
         """A job that was asked to leave, as it waits again."""
         rank, sequence, submitted, candidate = run.entry
         run_s = max(self.now - run.begun_s, 0.0)
@@ -453,21 +459,21 @@ class Future:
             candidate, rank=rank, length=Length(left_s), requeued_s=self.now - submitted,
             served_s=candidate.served_s + run_s, displaces_above=leaving.displaces_above,
         )  # fmt: skip
-        return rank, sequence, submitted, again
+        return InLine(rank, sequence, submitted, again)
 
     def _requeue_left(self) -> None:
         for entry in self._left:
             self._wait(entry)
         self._left.clear()
 
-    def _begin(self, entry: Entry, placed: _FoundRoom) -> None:
-        candidate = entry[3]
-        del self._waiting[entry[1]]
+    def _begin(self, entry: InLine, placed: _FoundRoom) -> None:
+        candidate = entry.candidate
+        del self._waiting[entry.sequence]
         self._of_group[candidate.group] -= 1
-        self.started_s.setdefault(entry[1], self.now)
+        self.started_s.setdefault(entry.sequence, self.now)
         if self._bounds:
             self._bounds.add(entry, -1)
-        if self._head is not None and entry[1] == self._head[1]:
+        if self._head is not None and entry.sequence == self._head[1]:
             self._head, self._kept = None, set()
         now = self.now
         expected_s, protected_s = now + candidate.expected_s, now + candidate.minimum_run_s
@@ -475,13 +481,13 @@ class Future:
         self._book(run, -1)
         self._run(run, now + candidate.length.drawn_s(next(self._draws), self._stretch))
 
-    def _gives_back(self, entry: Entry, placed: _FoundRoom) -> bool:
+    def _gives_back(self, entry: InLine, placed: _FoundRoom) -> bool:
         """Give free room back if a job should leave it to much shorter work; says whether that is so.
 
         Of room that running work leaves for it, nothing is left to others.
         """
-        candidate = entry[3]
-        until = entry[2] + candidate.patience_s
+        candidate = entry.candidate
+        until = entry.submitted_s + candidate.patience_s
         if until <= self.now or not placed.was_free:
             return False
         shorter = self._short_work[: shorter_classes(candidate.length_class)]
@@ -489,26 +495,26 @@ class Future:
             return False
         if self._model.has_guarantees and candidate.demand.covering(self._spare) is not None:
             return False
-        if entry[1] not in self._held_back:
-            self._held_back.add(entry[1])
+        if entry.sequence not in self._held_back:
+            self._held_back.add(entry.sequence)
             heapq.heappush(self._holds, until)
         self._rooms.give(placed.taken)
         return True
 
     # ---- reservations -------------------------------------------------------------------------------------------
 
-    def _reserve(self, entry: Entry, demand: Demand) -> None:
+    def _reserve(self, entry: InLine, demand: Demand) -> None:
         """Keep for the first job without room the nodes that should have it first.
 
         To a job that is overdue they are kept until it starts.
         """
         before, self._head = self._head, entry
-        is_same = before is not None and before[1] == entry[1]
-        if is_same and (self._kept_until > self.now or (entry[3].overdue and self._kept)):
+        is_same = before is not None and before[1] == entry.sequence
+        if is_same and (self._kept_until > self.now or (entry.candidate.overdue and self._kept)):
             return
         self._in_vain_beside.clear()
         self._kept_until, self._kept = self._room_expected(demand) or (0.0, set())
-        if self._kept_until <= self.now and not entry[3].overdue:
+        if self._kept_until <= self.now and not entry.candidate.overdue:
             self._kept = set()  # room that is there by count, and yet does not do, comes no nearer by being kept
 
     def _room_expected(self, demand: Demand) -> tuple[float, set[int]] | None:
@@ -525,9 +531,9 @@ class Future:
             self.steps += len(self._expected)
         return demand.nodes_of(self._rooms, given_back)
 
-    def _avoided(self, entry: Entry) -> Collection[int]:
+    def _avoided(self, entry: InLine) -> Collection[int]:
         """The nodes that are kept from a job for the one ahead of it, or that close too soon for it."""
-        now, candidate = self.now, entry[3]
+        now, candidate = self.now, entry.candidate
         bound = self._head is not None and entry > self._head and now + candidate.cautious_s > self._kept_until
         kept: Collection[int] = self._kept if bound else ()
         if not self._model.flips:

@@ -18,7 +18,7 @@ from millpond.model.states import JobState
 from millpond.model.units import HOUR_S
 from millpond.scheduling.estimating.lengths import Length
 from millpond.scheduling.estimating.pool_model import PoolModeller
-from millpond.scheduling.estimating.possible_jobs import Candidate, Entry
+from millpond.scheduling.estimating.possible_jobs import Candidate, InLine
 from millpond.scheduling.ordering.arrivals import Hour
 from millpond.scheduling.ordering.queueing import new_record, take_place
 from millpond.scheduling.placement.arrays import FloatArray
@@ -116,9 +116,9 @@ class Newcomers:
         level = float(np.log1p((1.0 - lean) * all_now + lean * all_before))
         return _Hour(rate, level, latest)
 
-    def may_overtake(self, target: Entry) -> bool:
+    def may_overtake(self, target: InLine) -> bool:
         """Whether one of them could go before a waiting job."""
-        return any(self._newcomer(record).rank < target[0] for hour in self._past for record in hour.records)
+        return any(self._newcomer(record).rank < target.rank for hour in self._past for record in hour.records)
 
     def stream(self, draw: np.random.Generator, part: float) -> Iterator[tuple[float, Candidate]]:
         """Who comes in one future, and when in seconds from now.

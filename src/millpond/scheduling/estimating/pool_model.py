@@ -27,7 +27,7 @@ from millpond.scheduling.estimating.lengths import Length, Lengths, lasts
 from millpond.scheduling.estimating.limit_accounts import EVERY_KIND, LimitAccounts
 from millpond.scheduling.estimating.line_order import PoolOrder, Ranked
 from millpond.scheduling.estimating.pool_state import FirstWaiting, PoolModel
-from millpond.scheduling.estimating.possible_jobs import Candidate, Counted, Demand, Entry, HeldRoom, Weighing
+from millpond.scheduling.estimating.possible_jobs import Candidate, Counted, Demand, HeldRoom, InLine, Weighing
 from millpond.scheduling.estimating.spaced_rooms import SpacedParts
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.feasibility.request_classes import RequestClass
@@ -188,7 +188,7 @@ class PoolModeller:
         self._displaces, self._by_class = ordering.displaces, self._has_classes_to_leave()
         self._leaves_for_others = self._displaces or self._by_class or state.queues.has_guarantees
         self._staying: dict[int, Candidate] = {}
-        self._known: dict[int, Entry] = {}
+        self._known: dict[int, InLine] = {}
         self.every = view.every
         nodes = state.cluster.hardware_index.numbers_of(view.pool)[:: view.every]
         self._nodes: list[int] = nodes.tolist()
@@ -243,12 +243,12 @@ class PoolModeller:
             fits_now=fits_now,
         )
 
-    def _watch(self, waiting: Sequence[Entry], bounds: WaitBounds) -> None:
+    def _watch(self, waiting: Sequence[InLine], bounds: WaitBounds) -> None:
         for entry in waiting:
-            if entry[3].group >= 0:
+            if entry.candidate.group >= 0:
                 continue
-            if entry[1] in self._promised:
-                bounds.promise(entry, self._promised[entry[1]], 0.0)
+            if entry.sequence in self._promised:
+                bounds.promise(entry, self._promised[entry.sequence], 0.0)
             else:
                 bounds.watch(entry, 0.0)
 
@@ -321,7 +321,7 @@ class PoolModeller:
         usable = self._state.cluster.arrays.device_usable_cells
         return amount * sum(usable[device] != 0 for device in devices) // len(devices)
 
-    def _held_entry(self, record: JobRecord, length: Length) -> Entry:
+    def _held_entry(self, record: JobRecord, length: Length) -> InLine:
         """A job that runs as it would wait again, if it may have to leave for another."""
         if self._leaves_for_others:
             return self._entry((*self._standing.rank_of_growth(record), 0.0), record.sequence, record, length)
@@ -330,7 +330,7 @@ class PoolModeller:
         if staying is None:
             staying = Candidate(-1, Demand((), 0), (), Length(), 0.0, 0.0, length_class=of_class)
             self._staying[of_class] = staying
-        return (), record.sequence, record.submitted_at - self._now, staying
+        return InLine((), record.sequence, record.submitted_at - self._now, staying)
 
     def _protected_s(self, record: JobRecord) -> float:
         """For how many seconds a running job is not asked to leave for others."""
@@ -383,7 +383,7 @@ class PoolModeller:
 
     # ---- who waits ----------------------------------------------------------------------------------------------
 
-    def _waiting(self, rank: Rank, sequence: int, record: JobRecord) -> Entry:
+    def _waiting(self, rank: Rank, sequence: int, record: JobRecord) -> InLine:
         known = self._known.get(record.sequence)
         if known is not None and known[:2] == (rank, sequence):
             return known
@@ -392,8 +392,8 @@ class PoolModeller:
         entry = self._known[record.sequence] = self._entry(rank, sequence, record, self.length_of(record))
         return entry
 
-    def _entry(self, rank: Rank, sequence: int, record: JobRecord, length: Length) -> Entry:
-        return rank, sequence, record.submitted_at - self._now, self._candidate(record, length, rank)
+    def _entry(self, rank: Rank, sequence: int, record: JobRecord, length: Length) -> InLine:
+        return InLine(rank, sequence, record.submitted_at - self._now, self._candidate(record, length, rank))
 
     def candidate(self, record: JobRecord, length: Length) -> Candidate:
         """A job that has its key, as the model knows it."""

@@ -10,7 +10,7 @@ from typing import Self
 
 from millpond.scheduling.estimating.displacer import Displacer
 from millpond.scheduling.estimating.limit_accounts import ReservedCharges
-from millpond.scheduling.estimating.possible_jobs import Entry, HeldRoom
+from millpond.scheduling.estimating.possible_jobs import HeldRoom, InLine
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ordering.forecasts import NEVER
 
@@ -39,7 +39,7 @@ class FirstRuns:
         held = sum(run.amount for run in running)
         runs = dict(enumerate(running))
         expected = sorted((run.expected_s, number) for number, run in runs.items())
-        last_sequence = max((run.entry[1] for run in running), default=0)
+        last_sequence = max((run.entry.sequence for run in running), default=0)
         futures: list[Self] = []
         for ends in ends_of_futures:
             dated = [(end, number) for number, end in enumerate(ends) if end < NEVER]
@@ -59,18 +59,23 @@ class FirstWaiting:
         of_group: how many wait of each group.
     """
 
-    entries: Sequence[Entry]
-    by_sequence: dict[int, Entry]
-    lines: dict[int, list[Entry]]
+    entries: Sequence[InLine]
+    by_sequence: dict[int, InLine]
+    lines: dict[int, list[InLine]]
     of_group: Counter[int]
 
     @classmethod
-    def of(cls, entries: Sequence[Entry]) -> Self:
+    def of(cls, entries: Sequence[InLine]) -> Self:
         """For those who wait, in order."""
-        lines: dict[int, list[Entry]] = {}
+        lines: dict[int, list[InLine]] = {}
         for entry in entries:
-            lines.setdefault(entry[3].line, []).append(entry)
-        return cls(entries, {entry[1]: entry for entry in entries}, lines, Counter(entry[3].group for entry in entries))
+            lines.setdefault(entry.candidate.line, []).append(entry)
+        return cls(
+            entries,
+            {entry.sequence: entry for entry in entries},
+            lines,
+            Counter(entry.candidate.group for entry in entries),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,8 +161,17 @@ class Candidate:
     strict: bool = False
 
 
-Entry = tuple[Rank, int, float, Candidate]
-"""Rank, sequence, when it was submitted (seconds from now), and who: in the order of the line."""
+class InLine(NamedTuple):
+    """A job in a line, in the order of its fields.
+
+    Attributes:
+        submitted_s: when it was submitted (seconds from now).
+    """
+
+    rank: Rank
+    sequence: int
+    submitted_s: float
+    candidate: Candidate
 
 
 @dataclass(slots=True)
@@ -179,7 +188,7 @@ class HeldRoom:
         amount: all that is taken.
     """
 
-    entry: Entry
+    entry: InLine
     taken: Taken
     expected_s: float
     begun_s: float

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterator, Mapping
 
 from millpond.scheduling.cycle.overdue import bound_s
-from millpond.scheduling.estimating.possible_jobs import Candidate, Entry
+from millpond.scheduling.estimating.possible_jobs import Candidate, InLine
 from millpond.scheduling.ordering.backlog import SMALL_LEAD, SMALL_WORK_S
 from millpond.scheduling.ordering.queueing import FIRST_LOOK_S
 
@@ -32,7 +32,7 @@ class WaitBounds:
         self._backlog = dict(backlog)
         self._first_key = first_key
         self._promised: dict[int, float] = {}
-        self._looks: list[tuple[float, int, int, Entry]] = []
+        self._looks: list[tuple[float, int, int, InLine]] = []
         self._pushed = 0
         """How many looks were planned so far: two of a job that queued again can be due at the same instant."""
 
@@ -42,28 +42,28 @@ class WaitBounds:
         twin._promised, twin._looks, twin._pushed = dict(self._promised), list(self._looks), self._pushed
         return twin
 
-    def add(self, entry: Entry, sign: int) -> None:
+    def add(self, entry: InLine, sign: int) -> None:
         """A job waits (``sign`` 1), or waits no longer (-1)."""
-        candidate = entry[3]
+        candidate = entry.candidate
         if not candidate.overdue:
-            work, jobs = self._backlog.get(entry[0][1], (0.0, 0.0))
-            self._backlog[entry[0][1]] = work + sign * candidate.work, jobs + sign
+            work, jobs = self._backlog.get(entry.rank[1], (0.0, 0.0))
+            self._backlog[entry.rank[1]] = work + sign * candidate.work, jobs + sign
 
-    def watch(self, entry: Entry, now: float) -> None:
+    def watch(self, entry: InLine, now: float) -> None:
         """Look at a waiting job, but not before it can be overdue."""
-        if not entry[3].overdue:
+        if not entry.candidate.overdue:
             _, lacking = self._waited_s(entry, now)
             self._look_in(entry, now, lacking / 2.0)
 
-    def due(self, now: float) -> Iterator[Entry]:
+    def due(self, now: float) -> Iterator[InLine]:
         """Those that are to be looked at."""
         while self._looks and self._looks[0][0] <= now:
             yield heapq.heappop(self._looks)[3]
 
-    def is_overdue(self, entry: Entry, now: float) -> bool | None:
+    def is_overdue(self, entry: InLine, now: float) -> bool | None:
         """Whether a job goes first now; None: if it is promised to do so. Else it is looked at later."""
-        if entry[1] in self._promised:
-            return self._promised[entry[1]] <= now
+        if entry.sequence in self._promised:
+            return self._promised[entry.sequence] <= now
         waited, lacking = self._waited_s(entry, now)
         if lacking <= 0.0:
             return None
@@ -71,21 +71,21 @@ class WaitBounds:
         self._look_in(entry, now, max(lacking / 2.0, NEXT_LOOK * waited))
         return False
 
-    def promise(self, entry: Entry, at: float | None, now: float) -> None:
+    def promise(self, entry: InLine, at: float | None, now: float) -> None:
         """It goes first from an instant on; None: nobody knows when, so it is looked at again.
 
         Where equals displace each other, one that is small beside its pool goes first now.
         """
         if at is None:
-            self._look_in(entry, now, NEXT_LOOK * (now - entry[2]))
+            self._look_in(entry, now, NEXT_LOOK * (now - entry.submitted_s))
         else:
-            at = now if self._crowds and self._is_small(entry[3]) else at
-            self._promised[entry[1]] = at
+            at = now if self._crowds and self._is_small(entry.candidate) else at
+            self._promised[entry.sequence] = at
             self._look_at(at, entry)
 
-    def first(self, entry: Entry) -> float:
+    def first(self, entry: InLine) -> float:
         """The key of a job that is overdue."""
-        return self._first_key + entry[2]
+        return self._first_key + entry.submitted_s
 
     def displaces_above(self, candidate: Candidate) -> float:
         """What a job displaces once it is overdue."""
@@ -94,20 +94,20 @@ class WaitBounds:
     def _is_small(self, candidate: Candidate) -> bool:
         return candidate.work <= SMALL_WORK_S * self._capacity
 
-    def _look_in(self, entry: Entry, now: float, seconds: float) -> None:
+    def _look_in(self, entry: InLine, now: float, seconds: float) -> None:
         self._look_at(now + max(seconds, FIRST_LOOK_S), entry)
 
-    def _look_at(self, at: float, entry: Entry) -> None:
+    def _look_at(self, at: float, entry: InLine) -> None:
         self._pushed += 1
-        heapq.heappush(self._looks, (at, entry[1], self._pushed, entry))
+        heapq.heappush(self._looks, (at, entry.sequence, self._pushed, entry))
 
-    def _waited_s(self, entry: Entry, now: float) -> tuple[float, float]:
+    def _waited_s(self, entry: InLine, now: float) -> tuple[float, float]:
         """For how long a job has waited, and how much longer it may by the backlog of now."""
-        candidate = entry[3]
-        waited = now - entry[2] - candidate.requeued_s
+        candidate = entry.candidate
+        waited = now - entry.submitted_s - candidate.requeued_s
         work = jobs = 0.0
         for priority, (level, count) in self._backlog.items():
-            if priority <= entry[0][1]:
+            if priority <= entry.rank[1]:
                 work, jobs = work + level, jobs + count
         backlog_s, work_s = max(work - candidate.work, 0.0) / self._capacity, candidate.work / self._capacity
         bound = bound_s(candidate.length_s, work_s, backlog_s, max(jobs - 1.0, 0.0), crowds=self._crowds)
