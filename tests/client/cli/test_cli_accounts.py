@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -9,6 +10,8 @@ import re
 import resource
 import stat
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import click
 import httpx2
@@ -16,6 +19,7 @@ import pytest
 
 from millpond.client.cli import main
 from millpond.client.sdk import find_server
+from millpond.client.sdk.transport import credentials
 from millpond.client.sdk.transport.credentials import StoredLogin, config_dir, keep_login, kept_login
 from millpond.model.errors import UnavailableError
 
@@ -429,3 +433,19 @@ def test_an_account_of_this_machine_without_a_name_is_to_be_named(run_pond, serv
     assert "has no name here" in err
     assert "--user" in err
     assert not server.requests
+
+
+def test_of_two_logins_at_once_both_are_kept(monkeypatch):
+    read, both_read = credentials._read, threading.Barrier(2, timeout=0.1)
+
+    def read_at_once():
+        found = read()
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_read.wait()
+        return found
+
+    logins = [StoredLogin(f"http://pool:{number}", "eve", "secret") for number in (1, 2)]
+    with monkeypatch.context() as patched, ThreadPoolExecutor(2) as pool:
+        patched.setattr(credentials, "_read", read_at_once)
+        list(pool.map(keep_login, logins))
+    assert [kept_login(login.url) for login in logins] == logins

@@ -5,8 +5,11 @@ The file lies in the user's configuration directory and is readable by its owner
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,10 +73,10 @@ def keep_login(login: StoredLogin) -> Path:
     Raises:
         UnavailableError: the file cannot be written.
     """
-    plain = _read()
-    plain["servers"][login.url] = {"user": login.user, "token": login.token, "authority": login.authority}
-    plain["current"] = login.url
-    return _write(plain)
+    with _changing() as plain:
+        plain["servers"][login.url] = {"user": login.user, "token": login.token, "authority": login.authority}
+        plain["current"] = login.url
+    return config_dir() / FILE_NAME
 
 
 def forget_login(url: str) -> None:
@@ -82,11 +85,10 @@ def forget_login(url: str) -> None:
     Raises:
         UnavailableError: the file cannot be written.
     """
-    plain = _read()
-    plain["servers"].pop(url, None)
-    if plain["current"] == url:
-        plain["current"] = ""
-    _write(plain)
+    with _changing() as plain:
+        plain["servers"].pop(url, None)
+        if plain["current"] == url:
+            plain["current"] = ""
 
 
 def _read() -> dict[str, Any]:
@@ -108,10 +110,23 @@ def _read() -> dict[str, Any]:
         raise UnavailableError(f"{path} cannot be read ({error})", "remove it, and log in again") from error
 
 
-def _write(plain: dict[str, Any]) -> Path:
+@contextlib.contextmanager
+def _changing() -> Iterator[dict[str, Any]]:
+    """What is kept, to be changed by one process at a time, and written at the end.
+
+    Raises:
+        UnavailableError: it cannot be read or written.
+    """
     path = config_dir() / FILE_NAME
-    try:
-        write_private(path, json.dumps(plain, indent=2))
-    except OSError as error:
-        raise UnavailableError(f"{path} cannot be written ({error.strerror})", "set XDG_CONFIG_HOME") from error
-    return path
+    with contextlib.ExitStack() as stack:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, folder)
+            with contextlib.suppress(OSError):  # of folders that others serve not all can be locked
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            plain = _read()
+            yield plain
+            write_private(path, json.dumps(plain, indent=2))
+        except OSError as error:
+            raise UnavailableError(f"{path} cannot be written ({error.strerror})", "set XDG_CONFIG_HOME") from error
