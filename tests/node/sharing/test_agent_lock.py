@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,10 @@ def test_a_file_that_a_link_in_place_of_the_lock_leads_to_is_left_as_it_is(tmp_p
     with pytest.raises(OSError, match="symbolic links"):
         AgentLock(lock).take("process 7")
     assert victim.read_text() == "a file of the server's account"
+
+
+def test_what_removes_old_files_is_told_to_leave_the_lock(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.touch(0o644)
+    AgentLock(lock).take("process 7")
+    assert lock.stat().st_mode & stat.S_ISVTX

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import tempfile
 import threading
 from pathlib import Path
@@ -44,6 +45,7 @@ class AgentLock:
                 with contextlib.suppress(OSError):  # another user's file can be locked, not written
                     os.ftruncate(self._file, 0)
                     os.pwrite(self._file, f"{who}\n".encode(), 0)
+                    os.fchmod(self._file, 0o644 | stat.S_ISVTX)  # what tidies /tmp leaves it (XDG Base Directories)
 
     def _locked(self) -> int:
         # Every account may lay a link there, to a file that would be emptied and overwritten.
