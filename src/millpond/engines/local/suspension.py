@@ -5,6 +5,7 @@ Decisions about a job that is on its way wait until it has arrived; only its end
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -150,11 +151,18 @@ def _failure(answers: Sequence[MoveResult], lost_too: bool = False) -> Refusal |
 
 
 def _all_at_once(act: Callable[[TaskId], MoveResult], tasks: Sequence[TaskId]) -> list[MoveResult]:
-    def safely(task: TaskId) -> MoveResult:
-        try:
-            return act(task)
-        except OSError as error:  # a full disk: the desired state cannot be written, so nothing is done
-            return MoveResult(MoveOutcome.TIMEOUT, f"the machine fails to do it: {error}")
+    done: dict[TaskId, MoveResult] = {}
 
-    with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
-        return list(pool.map(safely, tasks))
+    def safely(task: TaskId) -> None:
+        try:
+            done[task] = act(task)
+        except OSError as error:  # a full disk: the desired state cannot be written, so nothing is done
+            done[task] = MoveResult(MoveOutcome.TIMEOUT, f"the machine fails to do it: {error}")
+
+    with contextlib.suppress(RuntimeError), ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
+        for task in tasks:
+            pool.submit(safely, task)
+    for task in tasks:
+        if task not in done:  # the machine has no room for another thread
+            safely(task)
+    return [done[task] for task in tasks]
