@@ -9,10 +9,11 @@ import pytest
 from auth_world import API, AuthWorld, error_of
 from test_roles_and_routes import put_photos
 
+from millpond.model.errors import NotFoundError
 from millpond.server.auth import group_invitations
 from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.group_invitations import VALID_S, GroupInvitations
-from millpond.server.auth.records import TokenKind, User
+from millpond.server.auth.records import GroupMember, TokenKind, User
 from millpond.server.auth.roles import UserRole
 from millpond.server.storage.files import service
 from millpond.server.storage.files.blobs import BlobStore
@@ -112,6 +113,32 @@ def test_open_invitations_are_kept_over_a_restart_and_have_a_bound(
     again = GroupInvitations(AccountStore(world.store.database), world.accounts, world.clock)
     assert [each.user for each in again.of_group("speech")] == ["a1", "a2"]
     assert again.of_group("speech")[0].role is UserRole.MEMBER
+
+
+def test_an_invitation_is_either_accepted_or_withdrawn(world: AuthWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    invitations = GroupInvitations(AccountStore(world.store.database), world.accounts, world.clock)
+    invitations.invite("speech", "max", UserRole.VIEWER, "sue")
+    put_member, was_withdrawn = world.accounts.put_member, list[bool]()
+
+    def withdraw() -> None:
+        try:
+            invitations.withdraw("speech", "max")
+        except NotFoundError:
+            was_withdrawn.append(False)
+        else:
+            was_withdrawn.append(True)
+
+    withdrawal = threading.Thread(target=withdraw)
+
+    def put_while_withdrawn(group: str, user: str, role: UserRole) -> GroupMember:
+        withdrawal.start()
+        withdrawal.join(0.05)
+        return put_member(group, user, role)
+
+    monkeypatch.setattr(world.accounts, "put_member", put_while_withdrawn)
+    assert invitations.accept("speech", "max").user == "max"
+    withdrawal.join()
+    assert was_withdrawn == [False]
 
 
 def test_the_lead_of_another_group_of_its_owner_owns_no_dataset_and_reads_nothing_of_it(world: AuthWorld) -> None:

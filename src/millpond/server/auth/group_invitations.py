@@ -62,8 +62,7 @@ class GroupInvitations:
             invitation = self._open.get((group, user))
             if invitation is None:
                 raise _no_invitation(group)
-            self._store.drop(invitation)
-            del self._open[group, user]
+            self._drop(invitation)
         return invitation
 
     def forget(self, group: str, user: str) -> None:
@@ -77,11 +76,12 @@ class GroupInvitations:
         Raises:
             NotFoundError: they are not invited, or no longer.
         """
-        invitation = next((each for each in self.of_user(user) if each.group == group), None)
-        if invitation is None:
-            raise _no_invitation(group)
-        member = self._accounts.put_member(group, user, invitation.role)
-        self.withdraw(group, user)
+        with self._lock:  # who is told that it is withdrawn has made no member of them
+            invitation = self._open.get((group, user))
+            if invitation is None or not self._is_valid(invitation):
+                raise _no_invitation(group)
+            member = self._accounts.put_member(group, user, invitation.role)
+            self._drop(invitation)
         return member
 
     def of_user(self, user: str) -> list[GroupInvitation]:
@@ -95,17 +95,26 @@ class GroupInvitations:
     def _valid(self) -> list[GroupInvitation]:
         with self._lock:
             kept = list(self._open.values())
-        return [each for each in kept if self._clock() < each.at + VALID_S and self._may_invite(each)]
+        return [each for each in kept if self._is_valid(each)]
 
-    def _may_invite(self, invitation: GroupInvitation) -> bool:
+    def _is_valid(self, invitation: GroupInvitation) -> bool:
+        """Whether it is neither too old nor of one who may not invite any more."""
         by = self._accounts.caller_named(invitation.by)
-        return by is not None and allows(by, Verb.CHANGE_MEMBERS, self._accounts.target_group(invitation.group))
+        is_old = self._clock() >= invitation.at + VALID_S
+        return (
+            not is_old
+            and by is not None
+            and allows(by, Verb.CHANGE_MEMBERS, self._accounts.target_group(invitation.group))
+        )
 
     def _forget_old(self) -> None:
-        for key, each in list(self._open.items()):
+        for each in list(self._open.values()):
             if self._clock() >= each.at + VALID_S:
-                self._store.drop(each)
-                del self._open[key]
+                self._drop(each)
+
+    def _drop(self, invitation: GroupInvitation) -> None:
+        self._store.drop(invitation)
+        del self._open[invitation.group, invitation.user]
 
 
 def _no_invitation(group: str) -> NotFoundError:
