@@ -105,6 +105,35 @@ def test_whoever_logs_in_does_not_wait_for_a_task_that_others_connect_to(
     assert answers == [({"said": "know", "id": 2}, []), ({"said": way, "id": 1}, [])]
 
 
+def test_sessions_go_on_where_the_machine_has_no_room_for_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper, start, begun = SlowProgram(), threading.Thread.start, list[str]()
+    gateway = Gateway(socket.socket(), cast(HostKey, None), cast(SshAuthorizer, keeper))
+
+    def begin(thread: threading.Thread) -> None:
+        if thread.name.startswith("ssh-ways"):
+            begun.append(thread.name)
+            if len(begun) > 1:
+                raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", begin)
+    own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.settimeout(WITHIN_S)
+    conversation = threading.Thread(target=gateway._converse, args=(own,), daemon=True)
+    conversation.start()
+    for number in (1, 2):
+        send(theirs, {"id": number, "ask": "session"})
+    send(theirs, {"id": 3, "ask": "know"})
+    answers = [receive(theirs)]
+    keeper.lets_in.set()
+    answers += [receive(theirs), receive(theirs)]
+    assert [answer and answer[0]["id"] for answer in answers] == [3, 1, 2]
+    theirs.close()
+    conversation.join(WITHIN_S)
+    own.close()
+    assert len(begun) > 1
+
+
 def test_a_gateway_that_is_not_understood_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     spawned: list[subprocess.Popen[bytes]] = []
 

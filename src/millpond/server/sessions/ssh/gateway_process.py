@@ -134,7 +134,10 @@ class Gateway:
                 question, _ = received
                 asked = True
                 if question.get("ask") in _INTO_TASKS:  # a program or a supervisor may take its time to accept
-                    ways.submit(self._answer, own, question).add_done_callback(_log_failure)
+                    try:
+                        ways.submit(self._answer, own, question).add_done_callback(_log_failure)
+                    except RuntimeError as error:  # it is taken all the same, and answered by a thread that there is
+                        log.warning("a question of the SSH gateway waits for those before it (%s)", error)
                 else:
                     self._answer(own, question)
         except (OSError, ValueError, KeyError) as error:
