@@ -61,6 +61,19 @@ def test_a_piece_that_comes_again_is_taken_once(scene: Scene) -> None:
         assert (ring.next(100), ring.ended) == (b"abcdef", True)
 
 
+def test_that_a_run_was_sent_something_is_on_disk_before_the_task_hears_of_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    InputRing.create(scene.path).close()
+    done: list[str] = []
+    monkeypatch.setattr(InputRing, "keep", lambda ring: done.append(f"{ring.received} on disk"))
+    monkeypatch.setattr(task_inputs, "read_record", lambda _: done.append("woken"))
+    scene.send(b"")
+    scene.send(b"abc")
+    scene.send(b"def", 3)
+    assert done == ["3 on disk", "woken", "woken"]
+
+
 def test_what_lacks_something_before_it_is_refused(scene: Scene) -> None:
     InputRing.create(scene.path).close()
     with pytest.raises(ConflictError, match=r"byte 5 .* byte 0"):

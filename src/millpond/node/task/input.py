@@ -88,6 +88,10 @@ class InputRing:
         self._note(_RECEIVED, received + len(taken))  # only now: what is counted is there
         return len(taken)
 
+    def keep(self) -> None:
+        """What was sent by now counts as sent after a power cut, too."""
+        os.fsync(self._file)
+
     def end(self) -> None:
         """The client has nothing more."""
         self._note(_ENDED, 1)

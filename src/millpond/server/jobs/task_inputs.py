@@ -143,8 +143,11 @@ class TaskInputs:
                 return InputInfo(received=ring.received, open=False)
             # Asked anew each time: the same piece may come twice at once, after its answer was lost.
             rest = piece.data[ring.received - piece.offset :] if ring.received >= piece.offset else b""
+            is_first = not ring.received
             try:
                 taken = ring.put(rest)
+                if is_first and taken:  # before the task has it: no later run may take it for the first
+                    await asyncio.to_thread(ring.keep)
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
